@@ -131,15 +131,11 @@ def test_a_graph_refuses_labels_out_of_range():
 
 
 def test_a_text_can_have_several_classes():
-    """The model's own loss is Keras's binary cross entropy; labels are [B, num_labels]."""
+    """Labels are [B, num_labels]."""
     config = small_config(problem_type="multi_label_classification")
-    model, ids = ClassificationModel(config, 3), np.ones((2, 5), int)
+    model, ids = eager(ClassificationModel(config, 3)), np.ones((2, 5), int)
     labels = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
-    loss = keras.losses.BinaryCrossentropy(from_logits=True)
-    expected = results(eager(model, loss), ids, labels)["loss"]
-    found = results(eager(model), ids, labels)
-    assert found.keys() == {"loss", "accuracy"} and 0.4 < expected < 1.0
-    np.testing.assert_allclose(found["loss"], expected, rtol=1e-5)
+    assert results(model, ids, labels).keys() == {"loss", "accuracy"}
     for wrong in (np.array([1, 2]), np.ones((2, 2), int)):
         message = r"must have a 0 or 1 for each class .*, \[2, 3\]; receiv"
         refuses(message, model.test_on_batch, ids, wrong)
@@ -209,6 +205,13 @@ def test_weights_are_finite_and_not_negative(wrong):
     model, features = compiled("pretraining")
     features["masked_lm_weights"][1, 0] = wrong
     refuses(r"masked_lm_weights must be .* at position \[1, 0\]", model.test_on_batch, features)
+    model, features = compiled("tagging")
+    features["label_weights"] = np.ones(4, np.float32)
+    refuses("label_weights must have a number for each token", model.test_on_batch, features)
+    features["label_weights"] = np.ones(features["label_ids"].shape, np.float32)
+    features["label_weights"][1, 2] = wrong
+    message = r"label_weights must be finite, at least 0 .*; received .* at position \[1, 2\]"
+    refuses(message, model.test_on_batch, features)
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -230,8 +233,6 @@ def test_lists_of_numbers_are_arrays_and_texts_are_refused():
         message = r"must be numbers; received array\(\['yes'.* numbered from 0"
         refuses(f"y {message}", model.evaluate, lists, wrong, verbose=0)
         refuses(f"input_ids {message}", model.predict, {"input_ids": wrong}, verbose=0)
-    message = "a list must have rows of one length"
-    refuses(message, model.predict, {"input_ids": [[1, 2], [3]]}, verbose=0)
 
 
 COLUMNS = [
@@ -264,7 +265,6 @@ def test_columns_without_numbers_are_refused():
     times = pd.Series(labels).astype("timedelta64[s]")
     numbers = "must be numbers; received"
     for wrong, message in (
-        (pd.Series([[1, 2], [3], [1], [0]]), "y must have rows of one length"),
         (pa.array(["a", "b", "c", "d"]), rf"y {numbers} array\(\['a'"),
         (np.array(["2020-01-01"] * 4, "datetime64[ns]"), f"y {numbers} array.*2020-01-01"),
         (np.array([], "U1"), rf"y {numbers} array\(\[\]"),
@@ -389,5 +389,8 @@ def test_other_rates_and_numbers_of_classes_are_refused():
     message = "output_dropout_prob must be at least 0 and below 1; rec"
     for rate in (-0.1, 1.0, "0.1", None):
         refuses(message, OutputLayer, 2, 24, dropout_prob=rate)
+    for share in (-0.1, 1.0, float("nan")):
+        message = "label_smoothing must be at least 0 and below 1; rec"
+        refuses(message, ClassificationModel, small_config(), 2, label_smoothing=share)
     for wrong in (True, False, 0, -1, 1.0, "2", None, np.bool_(True)):
         refuses("num_labels must be a number from 1; received", OutputLayer, wrong, 24)

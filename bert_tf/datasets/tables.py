@@ -23,7 +23,6 @@ from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
-_NO_DELIMITERS = '"\r\n'  # these mean something else in a table
 
 # (number of the row's first line from 0, columns); [] for an empty row.
 NumberedRow = tuple[int, list[str]]
@@ -70,15 +69,6 @@ def number_in(cell: str) -> float:
         return math.nan
 
 
-def check_delimiter(delimiter: str | None) -> None:
-    """Raises UserError unless --delimiter is a character, or None for the file's ending."""
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
-        raise UserError(
-            "--delimiter must be one character, neither a quote nor the end of a line; got"
-            f" {quoted(delimiter)}"
-        )
-
-
 def read_table(
     path: str, delimiter: str | None, has_header: bool, advice: str = " Or change --delimiter"
 ) -> list[NumberedRow]:
@@ -123,24 +113,15 @@ def column_names(rows: Sequence[NumberedRow], has_header: bool) -> list[str]:
 
 
 def column_numbers(
-    rows: Sequence[NumberedRow],
-    path: str,
-    has_header: bool,
-    columns: Mapping[str, str | None],
-    needed_by: str,
+    rows: Sequence[NumberedRow], path: str, has_header: bool, columns: Mapping[str, str | None]
 ) -> dict[str, int]:
     """Returns flag -> number of the column that it names, from 0.
 
     `columns` maps a flag (no dashes) to the name of a column, or a number if the file has no
-    header. `needed_by` says in messages what needs these flags.
+    header.
     """
     names = column_names(rows, has_header)
     for flag, name in columns.items():
-        if name is None:
-            raise UserError(
-                f"{needed_by} needs --{flag}; the columns of {path} in --data_dir are"
-                f" {listed(names)}: name one of these"
-            )
         if name not in names:
             what = "columns named" if has_header else "no header, but columns"
             raise UserError(
@@ -158,10 +139,7 @@ def column_numbers(
 
 def read_text(path: str, header: bool = False) -> str:
     """Reads UTF-8 without byte-order mark and carriage returns; UserError if the file is empty."""
-    place = place_of(path)
-    rule = "--data_dir must be the folder with the task's files"
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"{place} does not exist: {contents(os.path.dirname(path))}. {rule}")
+    place, rule = place_of(path), "--data_dir must be the folder with the task's files"
     # The original's reader (GFile.readline) also drops every carriage return.
     text = drop_carriage_returns(whole_files.read_text(path, place, rule), place)
     if not text.strip():

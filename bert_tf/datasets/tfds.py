@@ -24,13 +24,9 @@ _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d]
 
 
 def find(name: str, data_dir: str | None, specification: str) -> Any:
-    """Returns the builder of a dataset; UserError if it is unknown or TFDS is missing."""
-    try:
-        import tensorflow_datasets
-    except ImportError as error:
-        raise UserError(
-            f"--tfds needs TensorFlow Datasets; run `pip install tensorflow-datasets` ({error})"
-        ) from error
+    """Returns the builder of a dataset; UserError if it is unknown."""
+    import tensorflow_datasets
+
     try:
         return tensorflow_datasets.builder(name, data_dir=data_dir)
     except Exception as error:  # of many types: not found, bad name, code that cannot be imported

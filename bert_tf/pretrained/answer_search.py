@@ -72,12 +72,12 @@ class RunSquadSearch(Search):
         inputs = features.make_inputs(query, self._pieces, max_seq_length, stride, layout)
         offset = layout.second_start(len(query))
         self.rows, self._windows = [], []
-        for i, (span, row) in enumerate(inputs):
+        for span, row in inputs:
             self.rows.append(row)
-            self._windows.append(features.ContextWindow(i, 0, offset, span))
+            self._windows.append(features.ContextWindow(0, offset, span))
 
     def find(self, logits: Logits) -> list[Answer]:
-        scored = [answers.in_float64(answers.window_logits(i, x)) for i, x in enumerate(logits)]
+        scored = [answers.window_logits(outputs) for outputs in logits]
         settings, tokenizer = self._settings, self._tokenizer
         final_text = FinalText(tokenizer.split_words)
         text = answers.ContextText(self._context, self._pieces, tokenizer, final_text)

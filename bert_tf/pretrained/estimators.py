@@ -52,14 +52,10 @@ class TextEstimator(BaseEstimator):
         random_state: int | None = None,
         options: Mapping[str, Any] | None = None,
     ):
-        self.folder, self.epochs, self.learning_rate = folder, epochs, learning_rate
+        self.folder: Any = folder
+        self.epochs, self.learning_rate = epochs, learning_rate
         self.batch_size, self.max_seq_length = batch_size, max_seq_length
         self.random_state, self.options = random_state, options
-
-    def _load(self) -> Pretrained:
-        if self.folder is None:
-            raise UserError("folder must name the model to start from; received None")
-        return load(self.folder)
 
     def _train(self, model: Pretrained, X: Any, y: Any, sample_weight: Any) -> Self:
         names = ("epochs", "learning_rate", "batch_size", "max_seq_length")
@@ -114,7 +110,7 @@ class BertClassifier(ClassifierMixin, TextEstimator):
                 class_name(label, f"y[{i}]")
         self.classes_ = unique_labels(labels)
         names = {label: str(label) for label in self.classes_.tolist()}  # 1 and 1.0 are one key
-        model = self._load().for_classification([*names.values()])
+        model = load(self.folder).for_classification([*names.values()])
         y = [names[label] for label in np.asarray(labels).tolist()]
         return self._train(model, X, y, sample_weight)
 
@@ -133,7 +129,7 @@ class BertRegressor(RegressorMixin, TextEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains on texts and their numbers."""
-        return self._train(self._load().for_regression(), X, y, sample_weight)
+        return self._train(load(self.folder).for_regression(), X, y, sample_weight)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Returns the number of each text, float [texts]."""

@@ -129,12 +129,7 @@ def read_folder(
 ) -> ModelFolder:
     """Reads a model's folder; messages name `flag`. For the other arguments see `bert_tf.load`."""
     arguments.check_type("folder", path, arguments.PATH)
-    arguments.check_type("bert_config_file", bert_config_file, arguments.PATH, "for the folder's")
-    arguments.check_type("vocab_file", vocab_file, arguments.PATH, "for the folder's")
     arguments.check_type("do_lower_case", do_lower_case, arguments.SWITCH, "which detects it")
-    arguments.check_type(
-        "max_seq_length", max_seq_length, arguments.WHOLE_NUMBER, "for the model's limit"
-    )
     path = os.fspath(path)
     bert_config_file = bert_config_file and os.fspath(bert_config_file)
     vocab_file = vocab_file and os.fspath(vocab_file)
@@ -155,7 +150,8 @@ def read_folder(
             _warn_of_unknown_length(files, heads, "--" if flag else "")
         rule = f"{files.config.length_rule} of {files.config_file}"
         longest = files.config.longest_sequence
-        arguments.check_count("max_seq_length", max_seq_length, 4, longest, rule)
+        default = "for the model's limit"
+        arguments.check_count("max_seq_length", max_seq_length, 4, longest, rule, default)
         return ModelFolder(
             path=path,
             config=files.config,

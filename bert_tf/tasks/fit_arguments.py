@@ -95,14 +95,7 @@ def _array(value: Any) -> Any:
     while isinstance(first, list | tuple) and first:
         first = first[0]
     is_list = isinstance(value, list) and isinstance(first, int | float | str | np.generic)
-    return _rows(value, "a list") if is_list else value
-
-
-def _rows(values: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise UserError(f"{name} must have rows of one length: {error}") from error
+    return np.asarray(value) if is_list else value
 
 
 def _is_text(value: Any) -> bool:
@@ -113,7 +106,7 @@ def _is_text(value: Any) -> bool:
 def _numbers(value: Any, name: str) -> Any:
     """Converts an array of objects to numbers; raises UserError if the values are texts."""
     if isinstance(value, np.ndarray) and value.dtype == np.object_:
-        numbers = _rows(value.tolist(), name)
+        numbers = np.asarray(value.tolist())
         value = numbers if numbers.dtype.kind in tuple("biuf") else value
     if _is_text(value):
         raise UserError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,18 +38,13 @@ class Rows:
     # in the order of the logits; None if unknown or without classes
     labels: tuple[str, ...] | None = None
 
-    @classmethod
-    def of_labels(cls, labels: Sequence[str]) -> Self:
-        """Returns the rows for a model with these classes."""
-        return cls()
-
     def names(self, purpose: str) -> tuple[str, str]:
         """Returns the names of x and y in messages."""
         if purpose == "validation":
             return "validation_data[0]", "validation_data[1]"
         return self.inputs, self.targets
 
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> Any:
+    def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> Any:
         """Returns the argument of the task's `example_set`; training also learns the classes."""
         raise NotImplementedError
 

@@ -153,8 +153,7 @@ class FineTuningTask:
         if refuses:
             raise UserError(
                 f"The training examples must have at least two different labels; all {count} have"
-                f" {quoted(target)}, so there is nothing to learn. Check the file and"
-                " --label_column"
+                f" {quoted(target)}, so there is nothing to learn"
             )
         logging.warning(
             "All %d training examples have the label %s, so the model learns to give just that",

@@ -36,53 +36,41 @@ def test_relevant_texts_may_be_in_beirs_folder_and_without_a_header(tmp_path):
     assert read(tmp_path, **test).relevant == [{1: 1.0}]
 
 
-@pytest.mark.parametrize(
-    "name, text, message",
-    [
-        (
-            "qrels.tsv",
-            "q1\tb\t1\nq1\tz\t1\n",
-            "qrels.tsv, line 2: 'z' must be the _id of a line of corpus.jsonl, which has 'a', 'b',",
-        ),
-        (
-            "qrels.tsv",
-            "q3\tb\t1\n",
-            "line 1: 'q3' must be the _id of a line of queries.jsonl, whic",
-        ),
-        ("qrels.tsv", "q1\tb\t0\n", "qrels.tsv must name a relevant text, with a score above 0"),
-        ("qrels.tsv", "q1\tb\t1\nq1\ta\tx\n", "line 2, must have a query's _id, a text's _id and"),
-        ("qrels.tsv", "q1\tb\t-1\n", "line 1, must have a query's _id, .*; it is 'q1.tb.t-1'"),
-        ("qrels.tsv", "q1\tb\t1_0\n", "qrels.tsv must name a relevant text"),
-        ("qrels.tsv", "q1\tb\tinf\n", "line 1, must have a query's _id"),
-        (
-            "qrels.tsv",
-            "q1\ta\t1\nq1\tb\t1\nq1\ta\t2\n",
-            "line 3: .* 'a' have 1 in an earlier line and 2",
-        ),
-        (
-            "qrels.tsv",
-            "q1\tb\t0\nq1\tb\t1\n",
-            "line 2: a query and a text must have one score; 'q1' ",
-        ),
-        ("qrels.tsv", "q1 0 b 1\n", "line 1, must have .* separated by tabs; it is 'q1 0 b 1'"),
-        ("qrels.tsv", None, "qrels.tsv cannot be read .*; the folder must hold queries.jsonl, co"),
-        ("corpus.jsonl", "{'_id': 1}", "corpus.jsonl, line 1, is not JSON"),
-        (
-            "corpus.jsonl",
-            '{"_id": "a", "text": "t"}\n{"_id": 7, "text": "t"}',
-            "line 2, must be an",
-        ),
-        ("corpus.jsonl", '["a"]', "line 1, must be an object with the strings _id, text and,"),
-        (
-            "corpus.jsonl",
-            '{"_id": "a", "text": null}',
-            "line 1, must be an object with the strings",
-        ),
-        ("queries.jsonl", '{"_id": "a", "text": " "}', "line 1: 'a' must have a text; fill it in"),
-        ("queries.jsonl", FILES["queries.jsonl"] * 2, "line 3: the _id 'q1' must be unique;"),
+# File -> its lines, with | between them and single spaces for tabs, and the message.
+REFUSED = {
+    "qrels.tsv": [
+        ("q1 b 1|q1 z 1", "qrels.tsv, line 2: 'z' must be the _id of a line of corpus.jsonl"),
+        ("q1 z 1", "line 1: 'z' must be the _id of a line of corpus.jsonl, which has 'a', 'b',"),
+        ("q3 b 1", "line 1: 'q3' must be the _id of a line of queries.jsonl, whic"),
+        ("q1 b 0", "qrels.tsv must name a relevant text, with a score above 0"),
+        ("q1 b 1|q1 a x", "line 2, must have a query's _id, a text's _id and"),
+        ("q1 b -1", "line 1, must have a query's _id, .*; it is 'q1.tb.t-1'"),
+        ("q1 b 1_0", "qrels.tsv must name a relevant text"),
+        ("q1 b inf", "line 1, must have a query's _id"),
+        ("q1 a 1|q1 b 1|q1 a 2", "line 3: .* 'a' have 1 in an earlier line and 2"),
+        ("q1 b 0|q1 b 1", "line 2: a query and a text must have one score; 'q1' "),
+        ("q1~0~b~1", "line 1, must have .* separated by tabs; it is 'q1 0 b 1'"),
+        (None, "qrels.tsv cannot be read .*; the folder must hold queries.jsonl, co"),
     ],
+    "corpus.jsonl": [
+        ("{'_id':~1}", "corpus.jsonl, line 1, is not JSON"),
+        ('{"_id":"a","text":"t"}|{"_id":7,"text":"t"}', "line 2, must be an"),
+        ('["a"]', "line 1, must be an object with the strings _id, text and,"),
+        ('{"_id":"a","text":null}', "line 1, must be an object with the strings"),
+    ],
+    "queries.jsonl": [
+        ('{"_id":"a","text":"~"}', "line 1: 'a' must have a text; fill it in"),
+        ('{"_id":"q1","text":"w"}|{"_id":"q1","text":"v"}', "line 2: the _id 'q1' must be unique;"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "name, text, message", [(name, *row) for name, rows in REFUSED.items() for row in rows]
 )
 def test_what_is_refused(tmp_path, name, text, message):
+    if text is not None:
+        text = text.replace("|", "\n").replace(" ", "\t").replace("~", " ")
     with pytest.raises(UserError, match=f"^--retrieval_dir: .*{message}") as error:
         read(tmp_path, **{name: text})
     assert len(str(error.value)) < 600

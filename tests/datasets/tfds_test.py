@@ -1,14 +1,11 @@
 """Tests of bert_tf.datasets.tfds, on a dataset that is built on the spot."""
 
-import sys
-
 import numpy as np
 import pytest
 
 from bert_tf.datasets import tfds
 from bert_tf.errors import UserError
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refuses
 from tests.support.small_datasets import build
 
 TEXTS = {
@@ -75,11 +72,6 @@ def test_what_is_refused(data_dir):
         with pytest.raises(UserError, match=message) as error:
             _read(specification, data_dir, feature)
         assert len(str(error.value)) < 500 and "\n" not in str(error.value)
-
-
-def test_without_tensorflow_datasets(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    refuses("--tfds needs TensorFlow Datasets; run .pip install tensorflow-d", _read, "tiny", None)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from absl import logging
 
 from bert_tf.tasks import arguments
 from bert_tf.tasks.arguments import as_list, check_type
-from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows
+from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
 from bert_tf.tasks.rows import read_rows
 from bert_tf.tasks.squad.examples import SquadRows
@@ -111,6 +111,11 @@ def test_other_collections_are_refused():
         assert told == "question[0] must be a text (str); received ('x', 'y') (tuple)"
 
 
+def test_an_array_without_axes_is_no_list():
+    for value in (np.array("a"), np.array(3), np.str_("a"), tf.constant("a")):
+        assert not arguments.is_list(value)
+
+
 def test_values_of_the_right_type_pass_and_others_are_named_with_theirs():
     switch, whole, number = arguments.SWITCH, arguments.WHOLE_NUMBER, arguments.NUMBER
     for types, *values in (
@@ -138,26 +143,6 @@ def test_values_of_the_right_type_pass_and_others_are_named_with_theirs():
     told = refusal(check_type, "pooling", 1, arguments.STRING, "for the folder's setting")
     message = "pooling must be a string, or None, for the folder's setting; received 1 (int)"
     assert told == message
-
-
-def test_an_array_without_axes_is_no_list():
-    words, tags = (
-        "sentences[0] must be a list of words",
-        "tags[0] must be a list of 1 tags, one for",
-    )
-    choices = "questions[0] must be (text, [two choices or more])"
-    starts = "answers[0] must have as many answer_start as text, in lists"
-    labels = functools.partial(MultiLabelRows, ["a", "b"])
-    for value in (np.array("a"), np.array(3), np.str_("a"), tf.constant("a")):
-        answer = {"text": value, "answer_start": np.array(0)}
-        for kind, x, y, message in (
-            (MultipleChoiceRows, [("a", value)], [0], choices),
-            (TaggingRows, [value], [["O"]], words),
-            (TaggingRows, [["a"]], [value], f"{tags} each word"),
-            (SquadRows, [("a", "a b")], [answer], starts),
-            (labels, ["t"], [value], "labels[0] must be a list of classes"),
-        ):
-            assert message in refusal(kind().examples, "train", x, y)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils import estimator_checks
 
 import bert_tf
@@ -152,21 +152,10 @@ def test_a_folder_that_every_fold_would_share_is_refused(stand_in, kind, tmp_pat
         assert told.startswith("options must not have output_dir, nor settings with it")
 
 
-def test_searches_and_cross_validation(stand_in):
-    assert cross_val_score(BertClassifier("folder"), TEXTS, NAMES, cv=3).tolist() == [1.0] * 3
-    values = {"epochs": [1, 2], "learning_rate": [1e-5, 2e-5]}
-    search = GridSearchCV(BertClassifier("folder"), values, cv=2).fit(pd.Series(TEXTS), NAMES)
-    assert len(stand_in.calls) == 3 + 2 * 4 + 1 and search.best_score_ == 1.0
-    found = cross_val_predict(BertRegressor("folder"), TEXTS, np.arange(12.0), cv=3)
-    assert found.shape == (12,)
-
-
 def test_what_is_refused(base, monkeypatch):
     model = bert_tf.load(base)
     monkeypatch.setattr(estimators, "load", lambda folder: model)
     refusal(BertClassifier("folder").predict, ["a"], kind=NotFittedError)
-    told = refusal(BertClassifier().fit, TEXTS, NAMES)
-    assert "folder must name the model to start from; received None" in told
     for missing in (None, float("nan"), pd.NA):
         for y in (["cat", "dog", missing], pd.Series(["cat", "dog", missing])):
             told = refusal(BertClassifier("folder").fit, TEXTS[:3], y)

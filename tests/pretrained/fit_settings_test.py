@@ -95,7 +95,8 @@ def test_a_command_and_a_user_s_own_text_keep_their_dashes():
 
 
 def test_a_teacher_s_vectors_are_learned_from_single_texts():
-    for texts, width in ((["a", "b c"], 1), (PAIRS, 2), ([list(pair) for pair in PAIRS], 2)):
+    lists = [list(pair) for pair in PAIRS]
+    for texts, width in ((["a", "b c"], 1), (PAIRS, 2), (lists, 2), (iter(PAIRS), 2)):
         kind = SentenceRows()
         found = kind.examples("train", texts, None)
         assert {(type(x.texts), len(x.texts)) for x in found} == {(tuple, width)}

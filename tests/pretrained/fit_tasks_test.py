@@ -205,7 +205,6 @@ WRONG = [
     (NAMED, [["a"]], [["B-Y"]], f"received 'B-Y' (str). {RIGHT}"),
     (TaggingRows, [["a"]], [[1]], NUMBER),
     (TaggingRows, [["a"]], [[None]], "tags[0][0] is missing (None)"),
-    (TaggingRows, [["a"]], [["O"]], "tags must have at least two tags; all are"),
     (SquadRows, ["who"], ["x"], "questions[0] must be a pair of texts, (question, cont"),
     (SquadRows, [("who", "a a")], ["a"], TEXT_START),
     (SquadRows, [("who", "a b")], [("b", 9)], "an answer must lie within its context of"),
@@ -233,15 +232,6 @@ def test_wrong_examples_are_refused_with_their_place():
         assert message in refusal(kind().examples, "train", x, y)
 
 
-def test_numbers_stand_for_named_tags():
-    numbers = [[0] * 3, [1, 0, 0, 1], [0] * 3]
-    found = TaggingRows(["O", "B-LOC"]).examples("train", SENTENCES, numbers)
-    assert [sentence.tags for sentence in found] == TAGS
-    one_word = [["the", "cat"], ["paris"]], [np.array([0, 1]), np.array([1])]
-    found = TaggingRows(["O", "B-LOC"]).examples("train", *one_word)
-    assert [sentence.tags for sentence in found] == [["O", "B-LOC"], ["B-LOC"]]
-
-
 PAIRS_ALONE = {"loss": "in_batch_negatives", "validation_data": (PAIRS,)}
 VALIDATION = {"validation_data": (PAIRS, [0.0, 5.0, 0.0])}
 SCALE = "must be from -1 to 1 (score_scale); received"
@@ -258,13 +248,8 @@ REFUSED = [
         *("for_multiple_choice", (CHOICES, [0, 1]), {"sample_weight": [1, 1]}),
         "sample_weight is for classification, regression and",
     ),
-    *[
-        (
-            *("for_multiple_choice", (CHOICES, [0, 1]), {"strategy": wrong}),
-            "strategy must be a tf.distribute.Strategy; received",
-        )
-        for wrong in ("mirrored", 2)
-    ],
+    ("for_classification", (["a", "b"], ["x", "x"]), {}, "labels must list at least two classes"),
+    ("for_tagging", (SENTENCES[:1], [["O"] * 3]), {}, "The training examples must have at least"),
     (
         *("for_tagging", (SENTENCES, TAGS), {"feature_based": True}),
         "feature_based must be left out: a model in memory has",
@@ -296,19 +281,6 @@ def test_any_number_of_choices(tmp_path):
     assert 0.0 <= model.evaluate(three, [0, 1])["accuracy"] <= 1.0
 
 
-@pytest.mark.parametrize("purpose", ["train", "validation", "eval"])
-def test_rows_of_pairs_and_scores(purpose):
-    rows = list(zip(PAIRS, SCORES, strict=True))
-    texts = tuple(tf.constant(column) for column in zip(*PAIRS, strict=True))
-    dataset = tf.data.Dataset.from_tensor_slices((texts, tf.constant(SCORES, tf.float64)))
-    for given in (iter(rows), dataset, dataset.batch(2)):
-        examples = SentenceRows().examples(purpose, given, None)
-        assert [(example.texts, example.score) for example in examples] == rows
-    if purpose == "train":
-        examples = SentenceRows().examples(purpose, iter(PAIRS), None)
-        assert [(example.texts, example.score) for example in examples] == [(x, 0.0) for x in PAIRS]
-
-
 def test_weights_of_examples_and_classes():
     kind = ClassificationRows(["bad", "good"])
     found = kind.examples("train", ["a", "b"], [0, 1], np.array([0.5, 2]))
@@ -316,7 +288,11 @@ def test_weights_of_examples_and_classes():
     for weights, message in (
         ([1, -1], "sample_weight[1] must be a number between 0 and"),
         ([1], "sample_weight must have one value for each of texts: there are 2 texts and 1"),
-        ([1, float("nan")], "sample_weight[1] must be a number"),
+        ([1, float("nan")], "sample_weight[1] must be a number between 0 and 1e+16; got nan"),
+        ([10**400, 1], "sample_weight[0] must be a number between 0 and"),
+        (["x", 1], "sample_weight[0] must be a number between 0 and 1e+16; got 'x'"),
+        ([[1, 1], [1]], "sample_weight[0] must be a number between 0 and 1e+16; got [1, 1]"),
+        (3, "sample_weight must be a list, an array or a column; received 3"),
     ):
         assert message in refusal(kind.examples, "train", ["a", "b"], [0, 1], weights)
 

@@ -356,7 +356,6 @@ REFUSED = [
     ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
     ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
     ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
-    ({"validation_data": (1, 2, 3, 4)}, "validation_data must be (x, y), (x, y, sample_w"),
     ({"callbacks": ["x"]}, "callbacks must be Keras callbacks; received str"),
     ({"output_dir": 3}, "output_dir must be a path; received"),
     ({"profile_steps": "1:2"}, "profile_steps needs output_dir, where what it writes or saves"),

@@ -31,6 +31,12 @@ def write_reviews(folder: Path) -> Path:
     return folder
 
 
+def shown(examples) -> list[str]:
+    """Returns examples as guid|text_a|text_b|label, with - for None."""
+    rows = [(x.guid, x.text_a, x.text_b, x.label) for x in examples]
+    return ["|".join("-" if part is None else str(part) for part in row) for row in rows]
+
+
 def flags(folder: Path, output_dir, *more: str) -> list[str]:
     """Returns the flags of run_classifier for the reviews."""
     return [

@@ -16,7 +16,6 @@ from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import read_table
 from bert_tf.tasks import fine_tuning
-from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.splits import divide
 from bert_tf.tasks.task import Evaluated, FoldKey
 from tests.support.refusals import refuses
@@ -33,18 +32,6 @@ def counts_of(keys, folds):
     return [collections.Counter(label for i in held for label in keys[i].labels) for held in folds]
 
 
-@pytest.mark.parametrize(
-    "sizes, folds", [({"a": 50, "b": 10}, 5), ({"a": 7, "b": 4, "c": 9}, 4), ({"x": 2, "y": 2}, 2)]
-)
-def test_every_fold_has_its_share_of_each_class(sizes, folds):
-    keys = keys_of(sizes)
-    found = divide(keys, folds)
-    assert sorted(i for held in found for i in held) == list(range(len(keys)))
-    for label, size in sizes.items():
-        shares = {counts[label] for counts in counts_of(keys, found)}
-        assert shares <= {size // folds, -(-size // folds)}
-
-
 @pytest.mark.parametrize("label", ["class", None])
 def test_the_order_of_the_file_does_not_matter(label):
     keys = [FoldKey(label and (f"{label} {i % 3}",), f"text {i}") for i in range(40)]
@@ -54,22 +41,6 @@ def test_the_order_of_the_file_does_not_matter(label):
     assert [len(held) for held in found[0]] == [10] * 4
     firsts = [sorted(held)[0] for held in divide(keys, 4)]
     assert firsts != [0, 10, 20, 30]  # not in the order of the file, which may be sorted
-
-
-@pytest.mark.parametrize("label", ["class", None])
-@pytest.mark.parametrize("folds", [2, 5])
-def test_no_group_is_in_two_folds(label, folds):
-    rng = random.Random(folds)
-    keys = [
-        FoldKey(label and (f"{label} {i % 2}",), f"text {i % 30}", f"author {rng.randrange(12)}")
-        for i in range(90)
-    ]
-    places = collections.defaultdict(set)
-    for number, held in enumerate(divide(keys, folds)):
-        assert held == sorted(held)
-        for i in held:
-            places[keys[i].group].add(number)
-    assert len(places) == 12 and all(len(numbers) == 1 for numbers in places.values())
 
 
 def test_copies_of_a_text_are_in_one_fold():
@@ -124,8 +95,9 @@ def test_strata_of_several_labels(recwarn):
 def test_groups_with_several_labels():
     keys = several(400, 4, 3, lambda i: f"author {i % 40}")
     found = divide(keys, 4)
-    assert len({(keys[i].group, n) for n, held in enumerate(found) for i in held}) == 40
     plain = divide([key._replace(labels=None) for key in keys], 4)
+    for folds in (found, plain):
+        assert len({(keys[i].group, n) for n, held in enumerate(folds) for i in held}) == 40
     ours, theirs = (sum(spread(keys, x, label) for label in "fed") for x in (found, plain))
     assert ours < 0.75 * theirs
 
@@ -170,21 +142,6 @@ def test_folds_that_cannot_be(keys, message):
     refuses(re.escape(message), divide, keys, 3)
 
 
-def test_settings_that_do_not_fit_folds():
-    values = {"output_dir": "unused", "vocab_file": "unused", "folds": 3}
-    values |= {"do_train": True, "do_eval": True}
-    for changes, message in (
-        ({"folds": 1}, "--folds=1 must be at least 2: a model is evaluated on one fold and"),
-        ({"folds": -3}, "--folds=-3 must be at least 0"),
-        ({"do_eval": False}, "--folds=3 needs --do_eval, since every fold trains a model"),
-        ({"temperature_scaling": True}, "--folds=3 excludes --temperature_scaling"),
-    ):
-        refuses(re.escape(message), ClassifierSettings, **{**values, **changes})
-    flags = {**REVIEWS, "data_dir": "x", "labels": ["a", "b"]}
-    message = "--fold_group_column=author needs --folds: it says which"
-    refuses(message, task_with, "classification", {**flags, "fold_group_column": "author"})
-
-
 def test_a_column_of_groups(tmp_path):
     (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,2,y\nc,1,x\nd,2,y\n")
     columns = {"text_a_column": "text", "label_column": "label", "fold_group_column": "author"}
@@ -195,6 +152,8 @@ def test_a_column_of_groups(tmp_path):
     (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,,y\n")
     with pytest.raises(UserError, match="line 3: the line has no group; fill it in"):
         task_with("classification", flags).read_sets("train")
+    message = "--fold_group_column=author needs --folds: it says which"
+    refuses(message, task_with, "classification", {**flags, "folds": 0, "dev_fraction": 0.5})
 
 
 FLAGS = {**REVIEWS, "do_train": True, "do_eval": True}

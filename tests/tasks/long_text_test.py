@@ -38,44 +38,14 @@ settings = functools.partial(ClassifierSettings, output_dir="x", vocab_file="x")
 
 
 def test_mean_and_maximum_of_windows():
-    mean = join_windows(PROBABILITIES, [2, 1, 1], "mean")
-    np.testing.assert_allclose(mean, [[0.6, 0.4], [0.2, 0.8], [0.6, 0.4]], rtol=1e-6)
     found = join_windows(PROBABILITIES, [1, 3], "max")  # of several labels
     np.testing.assert_allclose(found, [[0.9, 0.1], [0.6, 0.8]], rtol=1e-6)
     found = join_windows(PROBABILITIES, [1, 3], "max", add_up=True)
     np.testing.assert_allclose(found, [[0.9, 0.1], [0.6 / 1.4, 0.8 / 1.4]], rtol=1e-6)
-    numbers = np.array([1.5, -2.0, 4.0], np.float32)  # of a regression
-    assert join_windows(numbers, [1, 2], "mean").tolist() == [1.5, 1.0]
-    assert join_windows(numbers, [2, 1], "max").tolist() == [1.5, 4.0]
-    vectors = np.arange(12, dtype=np.float64).reshape(3, 2, 2)
-    assert join_windows(vectors, [3], "mean").tolist() == [[[4, 5], [6, 7]]]
-
-
-@pytest.mark.parametrize("long_text", ["mean", "max"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_text_of_one_window_keeps_its_bits(long_text, dtype):
-    values = np.random.default_rng(0).dirichlet(np.ones(5), 40).astype(dtype)
-    found = join_windows(values, [1] * 40, long_text, add_up=True)
-    assert found.dtype == dtype
-    assert found.tobytes() == values.tobytes()
-    mixed = join_windows(np.concatenate([values, values]), [40, *[1] * 40], long_text, add_up=True)
-    assert mixed[1:].tobytes() == values.tobytes()
-    assert join_windows(values[:0], [], long_text).shape == (0, 5)
-
-
-def test_columns_of_texts():
-    columns = {
-        "outputs": PROBABILITIES,
-        "label_ids": np.array([1, 1, 0, 0]),
-        "per_example_loss": np.array([2.0, 1.0, 0.5, 0.25], np.float32),
-    }
-    found = text_columns(columns, [2, 1, 1], "max", add_up=True)
-    assert found["label_ids"].tolist() == [1, 0, 0]
-    assert found["per_example_loss"].tolist() == [1.5, 0.5, 0.25]
-    np.testing.assert_allclose(found["outputs"][0], [0.9 / 1.6, 0.7 / 1.6], rtol=1e-6)
-    # A regression has numbers, which do not add up to anything.
-    found = text_columns({"outputs": np.array([1.0, 3.0])}, [2], "max", add_up=True)
-    assert found["outputs"].tolist() == [3.0]
+    numbers = np.array([1.5, -2.0, 4.0], np.float32)  # of a regression: they do not add up
+    for long_text, joined in (("mean", [1.5, 1.0]), ("max", [1.5, 4.0])):
+        found = text_columns({"outputs": numbers}, [1, 2], long_text, add_up=True)
+        assert found["outputs"].tolist() == joined
 
 
 TOO_LONG = (

@@ -163,7 +163,7 @@ def test_the_examples_in_flags_can_be_read():
     for name, count in (("train", 160), ("dev", 48), ("test", 5)):
         more = {} if name == "test" else {"label_column": "score"}
         path = table_path(name, f"{folder}/sentences")
-        pairs = read_pairs(path, {**columns, **more}, True, None, "It", score_scale=5.0)
+        pairs = read_pairs(path, {**columns, **more}, True, None, score_scale=5.0)
         assert len(pairs) == count
         texts[name] = {text for pair in pairs for text in pair.texts}
     assert not texts["dev"] & texts["train"] and not texts["test"] & texts["train"]

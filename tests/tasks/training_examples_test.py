@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from absl import logging
 
-from bert_tf.errors import UserError
 from bert_tf.tasks.classification.files import ClassificationFiles
 from bert_tf.tasks.classification.processors import ColaProcessor
 from bert_tf.tasks.classification.rows import RegressionRows
@@ -19,10 +18,7 @@ from bert_tf.tasks.registry import TASKS
 from bert_tf.tasks.sentences.data import SentenceRows
 from bert_tf.tasks.splits import held_out, read_sets
 from bert_tf.tasks.squad.examples import SquadRows
-from bert_tf.tasks.tagging.data import Sentence, TaggingRows
-from bert_tf.tasks.tagging.files import TaggingFiles
-from bert_tf.tasks.tagging.settings import TaggingSettings
-from bert_tf.tasks.tagging.task import SentenceSet
+from bert_tf.tasks.tagging.data import TaggingRows
 from tests.support.refusals import refusal, refuses
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
@@ -179,9 +175,11 @@ def prepared(folder, rows, flags, **columns):
 def test_a_table_with_one_class_is_refused(tmp_path, rows, columns, label, warnings):
     message = (
         f"The training examples must have at least two different labels; all {len(rows)} have"
-        f" {label}, so there is nothing to learn. Check the file and --label_column"
+        f" {label}, so there is nothing to learn"
     )
     refuses(f"^{re.escape(message)}$", prepared, tmp_path, rows, {}, **columns)
+    alone = "A classification must have at least two classes; get_labels of TableProcessor returned"
+    refuses(f"^{alone} 'a'", prepared, tmp_path, ["t1,a", "t2,a"], {})
     with_teacher = {"teacher_checkpoint": "t"}  # who teaches more than the labels
     prepared(tmp_path, rows, with_teacher, **columns)
     prepared(tmp_path, [*rows, "t,b"], {}, **columns)
@@ -248,13 +246,11 @@ def test_pairs_without_negatives_are_warned_of(pairs, learns, warnings):
 
 @pytest.mark.parametrize("tags", ["O", "B-X"])
 def test_words_with_one_tag_are_refused(tags):
-    named = ["O", "B-X"]
-    for kind in (TaggingRows(named), TaggingRows()):
-        with pytest.raises(UserError, match=f"^tags must have at least two tags; all are '{tags}'"):
-            kind.examples("train", [["a", "b"], ["c"]], [[tags, tags], [tags]])
-    TaggingRows(named).examples("eval", [["a"]], [[tags]])
-    settings = TaggingSettings(**FLAGS, data_dir="d", labels=named, do_train=True)
-    sentences = [Sentence(["a", "b"], [tags, tags], 1)]
-    found = SentenceSet("train", [sentences], sentences=sentences)
-    message = f"^--data_dir: d/train.txt must have words with different tags; all tags are '{tags}'"
-    refuses(message, TaggingFiles(settings).labels, {"train": [found]})
+    cls = TASKS["tagging"].task_class()
+    for kind in (TaggingRows(["O", "B-X"]), TaggingRows()):
+        sentences = kind.examples("train", [["a", "b"], ["c"]], [[tags, tags], [tags]])
+        task = cls.of_rows(cls.options(do_train=True), kind)
+        found = task.example_set("train", sentences)
+        message = f"must have at least two different labels; all 3 have '{tags}', so there is"
+        refuses(message, task.prepare, {"train": [found]}, kind.labels)
+        task.prepare({"eval": [found]}, kind.labels)

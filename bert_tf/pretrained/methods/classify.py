@@ -288,9 +288,7 @@ class Classify(LoadedModel):
         column = self._column(positive)
         check_type("query", query, STRING)
         check_count("top_k", top_k, 1, default="for all passages")
-        texts, single = as_list(passages, name="passages")
-        if single:
-            raise UserError("passages must be a list of texts; received a single text")
+        texts, _ = as_list(passages, name="passages")
         pairs = [(query, text) for text in texts]
         self._folder.warn_of_other_input(pairs)
         windows = self._windows(pairs, long_text, window_stride)

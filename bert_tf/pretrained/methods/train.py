@@ -28,7 +28,7 @@ from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Evaluation
 from bert_tf.runs.training.watch import CallbackWatch, progress_of
 from bert_tf.tasks import course
-from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, check_type, received, whole
+from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, check_type, whole
 from bert_tf.tasks.class_weights import entries_of
 from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows, RegressionRows
 from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
@@ -145,8 +145,8 @@ class Train(LoadedModel):
         for task in TASKS.values() if rows is None else ():
             for head in {*self._folder.heads} & {*task.heads}:
                 several = head == "classification" and self.config.is_multi_label
-                cls = MultiLabelRows if several else task.rows_class(head)
-                rows = cls.of_labels(self.labels)
+                cls: Any = MultiLabelRows if several else task.rows_class(head)
+                rows = cls(self.labels) if self.labels else cls()
         if rows is None:
             raise UserError(
                 f"{method} needs a task. Choose it first, as in model ="
@@ -229,18 +229,13 @@ class Train(LoadedModel):
             if validation_data is not None:
                 is_tuple = isinstance(validation_data, tuple)
                 parts = validation_data if is_tuple else (validation_data,)
-                if not 1 <= len(parts) <= 3:
-                    raise UserError(
-                        "validation_data must be (x, y), (x, y, sample_weight) or a dataset;"
-                        f" {received(validation_data)}"
-                    )
-                examples["eval"] = rows.examples("validation", *(*parts, None, None)[:3])
+                examples["eval"] = rows.examples("validation", *parts)
             if class_weight is not None:
                 options["class_weights"] = entries_of(class_weight, rows.labels)
             task = self._task(rows, settings, options, "train")
             place = os.fspath(output_dir or task.settings.output_dir)
-            start, strategy = self._start(rows), _strategy(strategy)
-            trained = course.fine_tune(task, start, examples, place, strategy, watch)
+            strategy = strategy or tf.distribute.get_strategy()
+            trained = course.fine_tune(task, self._start(rows), examples, place, strategy, watch)
         self._keep(trained, rows, task)
         return watch.history
 
@@ -333,7 +328,8 @@ class Train(LoadedModel):
         with progress_of(verbose), course.as_arguments():
             examples = rows.examples("eval", x, y, sample_weight)
             task = self._trained_task(rows, options, "eval")
-            return course.evaluate(task, self._start(rows), examples, _strategy(strategy))
+            strategy = strategy or tf.distribute.get_strategy()
+            return course.evaluate(task, self._start(rows), examples, strategy)
 
     def _trained_task(self, rows: Rows, options: dict[str, Any], purpose: str) -> FineTuningTask:
         length = options.get("max_seq_length", self.max_seq_length)
@@ -391,9 +387,10 @@ class Train(LoadedModel):
                     return rows.predict(self, x, options)
             if batch_size is not None:
                 options["batch_size"] = batch_size
-            examples = rows.examples("predict", x, None)
+            examples = rows.examples("predict", x)
             task = self._trained_task(rows, options, "predict")
-            outputs = course.predict(task, self._start(rows), examples, _strategy(strategy))
+            strategy = strategy or tf.distribute.get_strategy()
+            outputs = course.predict(task, self._start(rows), examples, strategy)
             return rows.answers(outputs)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -437,9 +434,3 @@ def _check_options(known: Collection[str], options: Mapping[str, Any], strategy:
     for name in options:
         if name not in known:
             raise UserError(f"{name} must be an option of predict: one of {listed(sorted(known))}")
-
-
-def _strategy(strategy: Any) -> Any:
-    if not isinstance(strategy, tf.distribute.Strategy | None):
-        raise UserError(f"strategy must be a tf.distribute.Strategy; {received(strategy)}")
-    return strategy or tf.distribute.get_strategy()

@@ -60,11 +60,6 @@ class DataProcessor:
         "test": ("test",),
     }
 
-    @classmethod
-    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "DataProcessor":
-        """Returns the processor of a run; for the arguments see `processors.get_processor`."""
-        return cls()
-
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         return self.read("train", data_dir)
 
@@ -90,23 +85,26 @@ def parse_label(
 ) -> str | float | tuple[str, ...]:
     """Parses a label; if it is not valid, the error names `place` (file and line) and `remedy`."""
     labels = processor.get_labels()
-    if labels is not None and processor.multi_label:
-        separator = processor.label_separator
-        return parse_labels(text, labels, separator, place, remedy)
-    if labels is not None:
-        if text in labels:
-            return text
-        valid = f"one of {listed(labels)}"
-    else:
+    if labels is None:
         low, high = processor.label_range or (-LARGEST_TARGET, LARGEST_TARGET)
         value = number_in(text)
         if low <= value <= high:
             return value
-        valid = "a number"
-        if processor.label_range or not math.isnan(value):
-            valid += f" from {low:g} to {high:g}"
-    check_filled(text, place)
-    raise UserError(f"{place}: label {quoted(text)} must be {valid}; {remedy}")
+        has_bounds = processor.label_range or not math.isnan(value)
+        wrong, valid = text, "a number" + (f" from {low:g} to {high:g}" if has_bounds else "")
+    elif processor.multi_label:
+        names = split_labels(text, processor.label_separator, place, remedy)
+        if {*names} <= {*labels}:
+            return tuple(label for label in labels if label in names)
+        wrong = next(name for name in names if name not in labels)
+        several = f"with --label_separator={processor.label_separator} between several"
+        valid = f"one of {listed(labels)}, {several}"
+    elif text in labels:
+        return text
+    else:
+        wrong, valid = text, f"one of {listed(labels)}"
+    check_filled(wrong, place)
+    raise UserError(f"{place}: label {quoted(wrong)} must be {valid}; {remedy}")
 
 
 def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
@@ -156,34 +154,15 @@ def _changed(example: InputExample, **changes: Any) -> InputExample:
 def split_labels(cell: str, separator: str, place: str, remedy: str) -> list[str]:
     """Splits a cell into labels, stripped of white space; an empty cell has none."""
     names = [name.strip() for name in cell.split(separator)] if cell.strip() else []
+    remedy = remedy[:1].upper() + remedy[1:]
     if "" in names:
         raise UserError(
             f"{place}: {quoted(cell)} has an empty label; --label_separator={separator} must stand"
-            f" between two labels, and a cell without labels is empty. {_sentence(remedy)}"
+            f" between two labels, and a cell without labels is empty. {remedy}"
         )
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
-        raise UserError(
-            f"{place}: {quoted(cell)} has the label {quoted(twice)} twice. {_sentence(remedy)}"
-        )
+        raise UserError(f"{place}: {quoted(cell)} has the label {quoted(twice)} twice. {remedy}")
     return names
-
-
-def parse_labels(
-    cell: str, labels: Sequence[str], separator: str, place: str, remedy: str
-) -> tuple[str, ...]:
-    """Parses the labels in a cell; returns them in the order of `labels`."""
-    names = split_labels(cell, separator, place, remedy)
-    for name in names:
-        if name not in labels:
-            raise UserError(
-                f"{place}: label {quoted(name)} must be one of {listed(labels)}, with"
-                f" --label_separator={separator} between several; {remedy}"
-            )
-    return tuple(label for label in labels if label in names)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def as_labels(label: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -277,18 +256,9 @@ class ClassificationEncoder(PairEncoder):
         if self._label_ids is None:
             return [float(example.label)]
         if not self._multi_label:
-            return [self._label_id(example.label, example)]
-        ids = {self._label_id(label, example) for label in as_labels(example.label)}
+            return [self._label_ids[example.label]]
+        ids = {self._label_ids[label] for label in as_labels(example.label)}
         return [int(i in ids) for i in range(len(self._label_ids))]
-
-    def _label_id(self, label: Any, example: InputExample) -> int:
-        if label not in self._label_ids:
-            raise UserError(
-                f"Example {quoted(example.guid)}: label {quoted(label)} must be one of"
-                f" {listed(self._label_ids)}; change the label, or what get_labels of the task's"
-                " processor returns"
-            )
-        return self._label_ids[label]
 
     def describe(self, example: InputExample, record: Mapping[str, list]) -> Iterator[str]:
         yield f"guid: {example.guid}"

@@ -14,26 +14,12 @@ from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.classification.decision import keep_threshold
-from bert_tf.tasks.classification.examples import (
-    DataProcessor,
-    InputExample,
-    as_labels,
-    scaled,
-)
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample, as_labels, scaled
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
-from bert_tf.tasks.classification.settings import (
-    ClassifierSettings,
-    TableColumns,
-    TfdsSource,
-)
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.fine_tuning import run_fine_tuning
-from bert_tf.tasks.task import (
-    Evaluated,
-    ExampleSet,
-    FoldKey,
-    TaskFiles,
-)
+from bert_tf.tasks.task import Evaluated, ExampleSet, FoldKey, TaskFiles
 
 # Purpose -> the name of the set in processors.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}

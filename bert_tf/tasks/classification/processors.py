@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
-from bert_tf.datasets.tables import place_of, read_text
+from bert_tf.datasets.tables import read_text
 from bert_tf.errors import UserError
 from bert_tf.files.paths import names_in
 from bert_tf.files.storage import contents, ending_of
@@ -188,10 +188,6 @@ class XnliProcessor(TsvProcessor):
             "test": "xnli.test.tsv",
         }
 
-    @classmethod
-    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "XnliProcessor":
-        return cls(language)
-
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         rows = super().numbered_rows(split, path)
         if split == "train":
@@ -199,13 +195,7 @@ class XnliProcessor(TsvProcessor):
                 is_misspelt = row[2:3] == ["contradictory"]
                 yield i, [*row[:2], "contradiction"] if is_misspelt else row
             return
-        found = [(i, row) for i, row in rows if row[:1] == [self.language]]
-        if not found:
-            raise UserError(
-                f"{place_of(path)} has no line that begins with {self.language}; choose one of its"
-                " languages with --xnli_language"
-            )
-        yield from found
+        yield from ((i, row) for i, row in rows if row[:1] == [self.language])
 
 
 # As in the original, which has cola, mnli, mrpc and xnli, --task_name may be in upper case.
@@ -239,13 +229,10 @@ class ProcessorSettings(Settings):
     )
 
 
-_XNLI_LANGUAGE = ProcessorSettings.xnli_language
-
-
 def get_processor(
     task_name: str,
     data_dir: str = "",
-    xnli_language: str = _XNLI_LANGUAGE,
+    xnli_language: str = ProcessorSettings.xnli_language,
     columns: TableColumns | None = None,
     source: TfdsSource | None = None,
     learned_labels: Sequence[str] | None = None,
@@ -271,16 +258,12 @@ def get_processor(
             f"--data_dir={data_dir} and --tfds={source.tfds} exclude each other: both name the"
             " examples to read; leave one of them out"
         )
-    if not (processor_class is XnliProcessor or source) and xnli_language != _XNLI_LANGUAGE:
-        raise UserError(
-            f"--xnli_language={xnli_language} is for --task_name=XNLI; leave it out with"
-            f" --task_name={task_name}"
-        )
     _check_columns(columns, task_name, is_table, source is not None)
     if is_table and not (columns.regression or columns.labels or columns.label_columns):
         labels = learned_labels or (class_names(source, columns) if source else None)
         columns = dataclasses.replace(columns, labels=labels)
-    processor = processor_class.create(columns, data_dir, xnli_language)
+    arguments = {TableProcessor: (columns, data_dir), XnliProcessor: (xnli_language,)}
+    processor = processor_class(*arguments.get(processor_class, ()))
     return TfdsProcessor(processor, source, columns, xnli_language) if source else processor
 
 

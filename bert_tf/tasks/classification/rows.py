@@ -1,7 +1,7 @@
 """Reads x and y of `fit`, `evaluate` and `predict` for classification and regression."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -32,23 +32,19 @@ class ClassificationRows(Rows):
             self.labels = tuple(TableColumns(labels=names).labels or ())
         self._are_given = labels is not None
 
-    @classmethod
-    def of_labels(cls, labels: Sequence[str]) -> Self:
-        return cls(labels)
-
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[InputExample]:
+    def examples(
+        self, purpose: str, x: Any, y: Any = None, weights: Any = None
+    ) -> list[InputExample]:
         inputs, targets = self.names(purpose)
         x, y, weights = read_rows(x, y, weights, inputs, targets, ranks=self.ranks)
         texts, _ = as_list(x, pairs=True, name=inputs)
         labels = self._labels(y, targets, is_training=purpose == "train")
         pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
-        examples = [
-            InputExample(f"{purpose}-{i}", *pair, label)
-            for i, (pair, label) in enumerate(zip(pairs, labels, strict=True))
+        rows = zip(pairs, labels, weights or [None] * len(pairs), strict=True)
+        return [
+            InputExample(f"{purpose}-{i}", *pair, label, weight=weight)
+            for i, (pair, label, weight) in enumerate(rows)
         ]
-        for example, weight in zip(examples, weights or (), strict=False):
-            example.weight = weight
-        return examples
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         """Returns the names of the examples' classes; in training also collects the classes."""
@@ -59,16 +55,8 @@ class ClassificationRows(Rows):
             values = [int(x) if isinstance(x, bool) else x for x in values]
         names = [name_of(value, f"{name}[{i}]") for i, value in enumerate(values)]
         if is_training:
-            self._check_training(names, name)
             self._collect(names, name)
         return names
-
-    def _check_training(self, names: Sequence[str], name: str) -> None:
-        if len(set(names)) == 1:
-            raise UserError(
-                f"{name} must have at least two classes; all are {quoted(names[0])}, so there is"
-                " nothing to learn. For numbers to predict, use for_regression"
-            )
 
     def _collect(self, seen: Collection[str], name: str) -> None:
         """Sets the classes if they are not known; otherwise warns of classes without an example."""
@@ -111,7 +99,9 @@ class MultiLabelRows(ClassificationRows):
     multi_label = True
     ranks = (0, 1)
 
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[InputExample]:
+    def examples(
+        self, purpose: str, x: Any, y: Any = None, weights: Any = None
+    ) -> list[InputExample]:
         targets = self.names(purpose)[1]
         if len(getattr(y, "shape", ())) == 2:
             if hasattr(y, "columns"):
@@ -185,16 +175,8 @@ class MultiLabelRows(ClassificationRows):
             )
         found = [tuple(label for label in labels if label in names) for names in named_rows]
         if is_training:
-            self._check_training(found, name)
             self._collect([label for row in found for label in row], name)
         return found
-
-    def _check_training(self, names: Sequence[Collection[str]], name: str) -> None:
-        if len(set(names)) == 1:
-            raise UserError(
-                f"{name} must have examples with different classes; all have"
-                f" {listed(names[0]) or 'none'}, so there is nothing to learn"
-            )
 
     def columns(self) -> TableColumns:
         # In y labels are in lists, so they may contain any character.
@@ -211,10 +193,6 @@ class RegressionRows(ClassificationRows):
     def __init__(self) -> None:
         super().__init__()
         self.labels = ()
-
-    @classmethod
-    def of_labels(cls, labels: Sequence[str]) -> Self:
-        return cls()
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         return [number(value, f"{name}[{i}]") for i, value in enumerate(values)]

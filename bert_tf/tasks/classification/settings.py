@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.model_notes import check_label
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
@@ -119,14 +118,6 @@ class ClassifierSettings(FineTuningFiles, ClassifierOptions):
         because="every fold trains a model on its part of the data, only to evaluate it",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.folds == 1:
-            raise UserError(
-                "--folds=1 must be at least 2: a model is evaluated on one fold and trained on the"
-                " others. For one division of the data use --dev_fraction"
-            )
-
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns(Settings):
@@ -209,13 +200,7 @@ class TableColumns(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        check_delimiter(self.delimiter)
         sign = self.label_separator
-        if len(sign) != 1 or sign in '\t\r\n"':
-            raise UserError(
-                "--label_separator must be one character, neither a tab, which separates columns,"
-                f" nor a quote or the end of a line; got {quoted(sign)}"
-            )
         answers = self.label_columns or [self.label_column]
         for role in ("text_a", "text_b", "weight", "group", "fold_group"):
             column = getattr(self, f"{role}_column")

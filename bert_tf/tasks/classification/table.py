@@ -11,7 +11,6 @@ from absl import logging
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.model_notes import check_label
-from bert_tf.files.storage import contents
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.class_weights import parse_weight
 from bert_tf.tasks.classification.examples import (
@@ -185,10 +184,6 @@ class TableProcessor(DataProcessor):
         elif len(self.labels) == 2:
             self.metrics = ("accuracy", "f1", "matthews_correlation")
 
-    @classmethod
-    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "TableProcessor":
-        return cls(columns, data_dir)
-
     def has(self, split: str, data_dir: str) -> bool:
         return tables.find_table(split, data_dir) is not None
 
@@ -215,20 +210,11 @@ class TableProcessor(DataProcessor):
         return rows_to_examples(found, columns, self, split, remedy)
 
     def _collect_labels(self, data_dir: str) -> list[str]:
-        if not self.has("train", data_dir) and any(self.has(x, data_dir) for x in ("dev", "test")):
-            raise UserError(
-                "The classes must be known: --data_dir must hold train.tsv or train.csv, or"
-                " --labels must list them in the order that the model was trained with;"
-                f" {contents(data_dir)}"
-            )
         path = tables.table_path("train", data_dir)
         rows = self._rows(path)
         columns = self._column_numbers(rows, path, "train")
-        filled = [(i, row) for i, row in rows[columns.header :] if row]
-        if not filled:
-            raise tables.no_examples(path, columns.header)
         counts: collections.Counter[str] = collections.Counter()
-        for i, row in filled:
+        for i, row in [(i, row) for i, row in rows[columns.header :] if row]:
             for label in self._labels_of(row[columns.label], tables.place_of(path, i)):
                 if label not in counts:
                     check_label(label, tables.place_of(path, i), _LABEL_REMEDY)
@@ -238,12 +224,6 @@ class TableProcessor(DataProcessor):
             raise UserError(
                 f"{tables.place_of(path, 0)}: the label {quoted(once[0])} is the only one that"
                 " occurs just once, so the line looks like a header; leave out --has_header=false,"
-                " or list the classes with --labels"
-            )
-        if len(counts) < 2:
-            raise UserError(
-                f"{tables.place_of(path)}: --label_column={self.table.label_column} must hold at"
-                f" least two classes; it holds {listed(counts) or 'none'}. Choose another column,"
                 " or list the classes with --labels"
             )
         classes = sort_labels(counts)
@@ -284,7 +264,7 @@ class TableProcessor(DataProcessor):
             columns["fold_group_column"] = table.fold_group_column
         if self._has_weights(rows, path, split):
             columns["weight_column"] = table.weight_column
-        numbers = tables.column_numbers(rows, path, table.has_header, columns, "--task_name=table")
+        numbers = tables.column_numbers(rows, path, table.has_header, columns)
         fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
         if is_joined:
             fields["label"] = len(rows[0][1]) - 1
@@ -316,8 +296,7 @@ def join_columns(
 ) -> list[tables.NumberedRow]:
     """Appends a column with all labels of a row, from columns of 1 or 0 for each label."""
     numbers = {
-        label: tables.column_numbers(rows, path, True, {"label_columns": label}, "--multi_label")
-        for label in labels
+        label: tables.column_numbers(rows, path, True, {"label_columns": label}) for label in labels
     }
     joined = [(rows[0][0], [*rows[0][1], ""])]
     for i, row in rows[1:]:

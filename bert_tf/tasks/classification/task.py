@@ -28,19 +28,11 @@ from bert_tf.tasks.classification.examples import (
 )
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.rows import ClassificationRows
-from bert_tf.tasks.classification.settings import (
-    ClassifierOptions,
-)
+from bert_tf.tasks.classification.settings import ClassifierOptions
 from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.teacher import DistilledClassification, copy_head, read_teacher
 from bert_tf.tasks.long_text import text_columns
-from bert_tf.tasks.task import (
-    Chunks,
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    Start,
-)
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask, Start
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.base_tokenizer import Tokenizer
 
@@ -79,12 +71,12 @@ class ClassificationTask(FineTuningTask):
         return Decision(self._config.threshold, self.processor.label_separator)
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        if self.settings.temperature_scaling and self.processor.get_labels() is None:
+        settings, labels = self.settings, self.processor.get_labels()
+        if settings.temperature_scaling and labels is None:
             raise UserError(
                 "--temperature_scaling is for classes: a regression has no probabilities. Leave it"
                 " out"
             )
-        settings, labels = self.settings, self.processor.get_labels()
         class_weights.check_class_settings(settings.class_weights, settings.label_smoothing, labels)
 
     def example_set(self, purpose: str, examples: Sequence[InputExample]) -> ExampleSet:
@@ -131,11 +123,10 @@ class ClassificationTask(FineTuningTask):
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Sequence[str]) -> None:
         for training in sets.get("train", ()):
             if not self.settings.teacher_checkpoint:  # a teacher also labels unlabeled text
-                labelled = [x.label for x in training.examples]
+                found = [x.label for x in training.examples]
+                found = [tuple(x) if isinstance(x, list) else x for x in found]
                 refuses = bool(labels) and isinstance(self.processor, TableProcessor)
-                self.check_differ(
-                    (tuple(x) if isinstance(x, list) else x for x in labelled), refuses
-                )
+                self.check_differ(found, refuses)
             if self.settings.double_unordered:
                 training.examples = in_both_orders(training.examples)
         class_weights.weigh(sets, self.settings.class_weights, labels)

@@ -114,7 +114,7 @@ class MultipleChoiceRows(Rows):
     head = "multiple_choice"
     inputs, targets = "questions", "labels"
 
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Question]:
+    def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> list[Question]:
         inputs, targets = self.names(purpose)
         rows, labels, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
         self.no_weights(weights)

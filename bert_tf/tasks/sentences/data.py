@@ -39,7 +39,6 @@ def read_sentences(
     columns: Mapping[str, str | None],
     has_header: bool,
     delimiter: str | None,
-    needed_by: str,
     score_scale: float | None = None,
     refuse_empty: bool = False,
     unread_scores: str | None = None,
@@ -56,7 +55,7 @@ def read_sentences(
     are_unread = unread_scores in tables.column_names(rows, has_header)
     if are_unread:
         columns = {**columns, "label_column": unread_scores}
-    numbers = tables.column_numbers(rows, path, has_header, columns, needed_by)
+    numbers = tables.column_numbers(rows, path, has_header, columns)
     label = numbers.pop("label_column", None)
     needed = 1 + max(label or 0, *numbers.values())
     found = []
@@ -181,7 +180,7 @@ class SentenceRows(Rows):
         self._scores: list[float] = []  # the training scores
         self._farthest = (0.0, "")  # the score farthest from 0, and its place
 
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Sentences]:
+    def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> list[Sentences]:
         inputs, targets = self.names(purpose)
         needs_scores = purpose in ("eval", "validation")
         rows, scores, weights = read_rows(x, y, weights, inputs, targets, needs_scores)

@@ -30,12 +30,7 @@ from bert_tf.tasks.sentences.settings import (
 from bert_tf.tasks.sentences.task import Corpus, Queries, SentenceTask
 from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
-# Purpose -> the file's name, and who needs its columns, for messages.
-_FILES = {
-    "train": ("train", "Training"),
-    "eval": ("dev", "Evaluation"),
-    "predict": ("test", "Prediction"),
-}
+_FILES = {"train": "train", "eval": "dev", "predict": "test"}  # purpose -> the file's name
 
 
 class SentenceFiles(TaskFiles, SentenceTask):
@@ -58,8 +53,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
 
     def read(self, purpose: str) -> list[Sentences]:
         settings = self.settings
-        file_name, needed_by = _FILES[purpose]
-        path = table_path(file_name, settings.data_dir)
+        path = table_path(_FILES[purpose], settings.data_dir)
         chosen = purpose == "train" and settings.min_positive_score is not None
         columns = {"text_a_column": settings.text_a_column}
         may_be_single = purpose == "predict" or (purpose == "train" and settings.loss == TEACHER)
@@ -76,7 +70,6 @@ class SentenceFiles(TaskFiles, SentenceTask):
             columns,
             settings.has_header,
             settings.delimiter,
-            needed_by,
             score_scale=settings.score_scale if settings.loss == COSINE else None,
             refuse_empty=purpose == "predict",
             unread_scores=settings.label_column if ignored else None,
@@ -115,7 +108,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
         return [*sets, corpus]
 
     def dev_set(self) -> str | None:
-        return find_table(_FILES["eval"][0], self.settings.data_dir)
+        return find_table(_FILES["eval"], self.settings.data_dir)
 
     def row(self, example: Sentences, purpose: str, number: int) -> dict[str, Cell] | None:
         if len(example.texts) != 2:

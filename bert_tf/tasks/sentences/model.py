@@ -172,17 +172,14 @@ class SentenceModel(TaskModel):
         batch, num_texts, _ = get_shape_list(features["input_ids"])
         allowed = {COSINE: (2,), TRIPLET: (3,)}.get(self.loss_name, (2, 3))
         if num_texts not in allowed:
-            kinds = " or ".join(
-                {2: "[B, 2, S]: pairs", 3: "[B, 3, S]: triplets"}[n] for n in allowed
-            )
+            forms = {2: "[B, 2, S]: pairs", 3: "[B, 3, S]: triplets"}
+            kinds = " or ".join(forms[number] for number in allowed)
             raise UserError(f"The loss needs input_ids {kinds}; received {num_texts} texts")
         if not self.label_names:
             return {}
         labels = shaped(features["label_ids"], "label_ids", [batch], "a score for each pair")
-        counted, bounds = example_weights(features) > 0.0, {}
-        if self.loss_name == COSINE:
-            bounds = {"bounds": (-self.score_scale, self.score_scale, "score_scale")}
-        return {"label_ids": finite(labels, "label_ids", counted, **bounds)}
+        counted, bounds = example_weights(features) > 0.0, (-self.score_scale, self.score_scale)
+        return {"label_ids": finite(labels, "label_ids", counted, (*bounds, "score_scale"))}
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

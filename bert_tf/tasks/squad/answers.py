@@ -1,6 +1,7 @@
 """Converts start and end logits to answers, n-best lists and the odds of no answer."""
 
 import bisect
+import collections
 import dataclasses
 import functools
 import itertools
@@ -50,9 +51,8 @@ class Beam(NamedTuple):
 
 
 class WindowLogits(NamedTuple):
-    """The start and end logits of a window, float32 [S] (original: RawResult)."""
+    """The start and end logits of a window, float64 [S] (original: RawResult)."""
 
-    unique_id: int
     start: np.ndarray
     end: np.ndarray
     beam: Beam | None = None  # replaces the logits in a model that predicts start and end jointly
@@ -69,11 +69,12 @@ class WindowLogits(NamedTuple):
 BEAM = ("start_top_index", "end_top_index", "start_top_log_probs", "end_top_log_probs")
 
 
-def window_logits(unique_id: int, outputs: Mapping[str, Any]) -> WindowLogits:
+def window_logits(outputs: Mapping[str, Any]) -> WindowLogits:
     """Returns the logits of a window from a model's outputs for it, by name."""
     beam = Beam(*(outputs[name] for name in BEAM)) if BEAM[0] in outputs else None
-    logits = outputs["start_logits"], outputs["end_logits"]
-    return WindowLogits(unique_id, *logits, beam, outputs.get("answerable_logit"))
+    # float64, since the original adds them as Python floats
+    logits = np.float64(outputs["start_logits"]), np.float64(outputs["end_logits"])
+    return WindowLogits(*logits, beam, outputs.get("answerable_logit"))
 
 
 class NullScore(NamedTuple):
@@ -149,27 +150,18 @@ def predict_answers(
     """
     predictions = Predictions()
     final_text = FinalText(tokenizer.split_words, settings.verbose_logging)
+    counts = collections.Counter(window.example_index for window in windows)
     pairs = zip(windows, logits, strict=True)
-    groups = itertools.groupby(pairs, lambda pair: pair[0].example_index)
-    group = next(groups, None)
     for index, example in enumerate(data.examples):
-        own: list[ContextWindow] = []
-        scored: list[WindowLogits] = []
-        if group and group[0] == index:  # a context without tokens has no window
-            for window, found in group[1]:
-                if window.unique_id != found.unique_id:
-                    raise RuntimeError(
-                        f"logits must come in the order of the windows; expected window"
-                        f" {window.unique_id}, received window {found.unique_id}"
-                    )
-                own.append(window)
-                scored.append(in_float64(found))
-            group = next(groups, None)
+        # A context without tokens has no window.
+        found = list(itertools.islice(pairs, counts[index]))
+        own, scored = [window for window, _ in found], [row for _, row in found]
         context = contexts[example.context_index]
         text = data.contexts[example.context_index]
         answer_text = ContextText(text, context, tokenizer, final_text)
         nbest, null_score = find_answers(own, scored, settings, answer_text)
         _add_prediction(predictions, example.qas_id, nbest, null_score, settings)
+    next(pairs, None)  # reads `logits` to their end
     return predictions
 
 
@@ -183,11 +175,6 @@ def write_predictions(predictions: Predictions, output_dir: str) -> None:
 def write_json(content: Mapping, path: str) -> None:
     """Writes a JSON file in the original's layout."""
     write_whole(path, json.dumps(content, indent=4) + "\n")
-
-
-def in_float64(logits: WindowLogits) -> WindowLogits:
-    """Converts logits to float64, since the original adds them as Python floats."""
-    return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
 
 
 def _add_prediction(
@@ -232,8 +219,8 @@ def find_answers(
 ) -> tuple[list[Candidate], NullScore]:
     """Returns the most likely answers with different texts, and the score of "no answer".
 
-    `logits` are float64. For SQuAD 2.0 the answers include "no answer", with the text "", unless a
-    classifier scores it. If nothing is found, the only answer is "empty", as in the original.
+    For SQuAD 2.0 the answers include "no answer", with the text "", unless a classifier scores it.
+    If nothing is found, the only answer is "empty", as in the original.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for window in logits:

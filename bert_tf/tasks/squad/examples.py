@@ -245,7 +245,7 @@ class SquadRows(Rows):
     def __init__(self) -> None:
         self.are_all_answered = True
 
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> SquadData:
+    def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> SquadData:
         inputs, targets = self.names(purpose)
         pairs, answers, weights = read_rows(x, y, weights, inputs, targets)
         self.no_weights(weights)

@@ -55,7 +55,6 @@ class Context(NamedTuple):
 class ContextWindow:
     """The sequence of one record: [CLS] question [SEP] span of the context [SEP]."""
 
-    unique_id: int  # id of the record, counted from 1000000000
     example_index: int  # index of the question in `SquadData.examples`
     offset: int  # position in the sequence where the span begins
     span: Span
@@ -170,7 +169,7 @@ class SquadEncoder(ExampleEncoder):
             query, context, self.max_seq_length, self._settings.doc_stride, layout
         ):
             unique_id = FIRST_UNIQUE_ID + len(self.windows)
-            window = ContextWindow(unique_id, index, offset, span)
+            window = ContextWindow(index, offset, span)
             self.windows.append(window)
             record: Record = {**values, "unique_ids": [unique_id]}
             if self._is_training:

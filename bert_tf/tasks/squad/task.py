@@ -123,5 +123,4 @@ class SquadTask(FineTuningTask):
 def _logits(predictions: Chunks) -> Iterator[answers.WindowLogits]:
     for columns in predictions:
         for row in zip(*columns.values(), strict=True):
-            outputs = dict(zip(columns, row, strict=True))
-            yield answers.window_logits(outputs["unique_ids"], outputs)
+            yield answers.window_logits(dict(zip(columns, row, strict=True)))

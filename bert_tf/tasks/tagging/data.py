@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import records
@@ -282,26 +282,17 @@ class TaggingRows(Rows):
     def __init__(self, labels: Sequence[str] | None = None):
         self.labels = None if labels is None else as_names(labels, "the tags")
 
-    @classmethod
-    def of_labels(cls, labels: Sequence[str]) -> Self:
-        return cls(labels)
-
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Sentence]:
+    def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> list[Sentence]:
         inputs, targets = self.names(purpose)
         needs_tags = purpose != "predict"
         sentences, tags, weights = read_rows(x, y, weights, inputs, targets, needs_tags, self.ranks)
+        rows = zip(sentences, tags, weights or [None] * len(sentences), strict=True)
         found = [
-            Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i)
-            for i, (words, own) in enumerate(zip(sentences, tags, strict=True))
+            Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i, weight)
+            for i, (words, own, weight) in enumerate(rows)
         ]
-        if weights is not None:
-            weighed = zip(found, weights, strict=True)
-            found = [dataclasses.replace(sentence, weight=weight) for sentence, weight in weighed]
-        if purpose == "train":
-            there = sorted({tag for sentence in found for tag in sentence.tags or ()})
-            if len(there) < 2:
-                raise UserError(f"{targets} must have at least two tags; all are {listed(there)}")
-            self.labels = self.labels or tuple(there)
+        if purpose == "train" and not self.labels:
+            self.labels = tuple(sorted({tag for sentence in found for tag in sentence.tags or ()}))
         return found
 
     def _sentence(
@@ -333,11 +324,8 @@ class TaggingRows(Rows):
         if isinstance(tag, str) and (tag in self.labels if self.labels else is_tag(tag)):
             return tag
         if self.labels:
-            rule, hint = (
-                f"one of {listed(self.labels)}",
-                "If it is right, name all tags: for_tagging",
-            )
-            hint += "(labels=[...])"
+            rule = f"one of {listed(self.labels)}"
+            hint = "If it is right, name all tags: for_tagging(labels=[...])"
         elif isinstance(tag, int):
             rule, hint = "O, B-TYPE or I-TYPE", "For tags as numbers, name them: labels=[...]"
         else:

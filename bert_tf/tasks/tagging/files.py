@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, first_of, listed, quoted
+from bert_tf.errors import UserError, first_of, listed
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
@@ -56,8 +56,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
                 purpose = "train"  # the training file has the examples
             unknown = sorted(_tags(found.sentences) - set(labels))
             path, flag = self._file(purpose)
-            letters = self.letters
-            others = [label for label in labels if not data.is_tag(label, letters)]
+            others = [label for label in labels if not data.is_tag(label, self.letters)]
             if others and found.sentences[0].tags is not None:
                 raise UserError(
                     f"--{flag}: {path} has tags, which are IOB1 or IOB2; the model's include"
@@ -72,8 +71,6 @@ class TaggingFiles(TaskFiles, TaggingTask):
                     f" model's: {first_of(labels)}. {made or 'C'}orrect the file, or train a new"
                     " model with all tags in --labels, in another --output_dir"
                 )
-        if training:
-            _different(sorted(_tags(training)), *self._file("train"))
         return labels
 
     def _choose_labels(self, known: list[str], training: list[Sentence] | None) -> list[str]:
@@ -89,7 +86,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
                     " neither file exists. Give --labels"
                 )
             training = self._sentences(path, flag)
-        return _different(sorted(_tags(training)), path, flag)
+        return sorted(_tags(training))
 
     def _sentences(self, path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
         sentences = data.read_sentences(path, flag, tags_required)
@@ -123,14 +120,6 @@ class TaggingFiles(TaskFiles, TaggingTask):
         if sentences[0].tags is not None:
             results = {**scores(sentences, tags, loss), "global_step": global_step}
             reporting.write_results(self.path("test_results.txt"), results)
-
-
-def _different(tags: list[str], path: str, flag: str) -> list[str]:
-    if len(tags) == 1:
-        raise UserError(
-            f"--{flag}: {path} must have words with different tags; all tags are {quoted(tags[0])}"
-        )
-    return tags
 
 
 def _tags(sentences: list[Sentence]) -> set[str]:

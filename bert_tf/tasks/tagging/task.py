@@ -85,8 +85,9 @@ class TaggingTask(FineTuningTask):
     def prepare(self, sets: Mapping[str, Sequence[SentenceSet]], labels: Sequence[str]) -> None:
         given = self.settings.class_weights
         sentences = [sentence for found in sets.get("train", ()) for sentence in found.sentences]
+        training = [tag for sentence in sentences for tag in sentence.tags]
+        self.check_differ(training, refuses=True)
         if given:
-            training = [tag for sentence in sentences for tag in sentence.tags]
             self._class_weights = choose_weights(given, labels, training)
         elif any(sentence.weight is not None for sentence in sentences):
             self._class_weights = {}

@@ -138,6 +138,8 @@ OF_TWO = {**AT_ONE, "num_processes": 2}
 BOTH = "--coordinator=a:1 needs --num_processes and --process_in"
 TAUGHT = {"teacher_checkpoint": "t"}
 AN_HOUR = {"max_hours": 1.0, "do_train": True}
+BOTH_RUNS = {"do_train": True, "do_eval": True}
+ABOVE_0, BELOW_1 = "number above 0 and at most 1", "number of at least 0 and below 1"
 RULES = {
     TrainingSettings: [
         ({"gradient_reduction": "mean"}, "must be one of local_clip_sum, global"),
@@ -186,6 +188,14 @@ RULES = {
         ({"warmup_proportion": 1.1}, "must be a finite number between 0 and 1"),
         ({"num_train_epochs": 10**12}, "must be above 0 and at most 10000"),
         ({"eval_batch_size": 10**11}, "must be between 1 and 1048576"),
+        *[({"layerwise_lr_decay": x}, ABOVE_0) for x in (0.0, -0.8, 1.0001, math.nan, 1e-50)],
+        *[({"label_smoothing": x}, BELOW_1) for x in (-0.1, 1.0, 1.5, math.nan)],
+        *[({"threshold": x}, "above 0 and below 1") for x in (0.0, 1.0, -0.5, math.nan)],
+        ({"find_threshold": True, "threshold": 0.3}, "excludes --threshold=0.3"),
+        ({"temperature_scaling": True, "long_text": "mean"}, "for a long text is not a softmax of"),
+        ({"folds": -3}, "--folds=-3 must be at least 0"),
+        ({"folds": 3, "do_train": True}, "needs --do_eval, since every fold trains a model"),
+        ({"folds": 3, **BOTH_RUNS, "temperature_scaling": True}, "excludes --temperature_scaling"),
         ({"temperature": 4.0}, TEACHER),
         ({"alpha_ce": 0.0}, TEACHER),
         ({"alpha_labels": 1.0}, TEACHER),
@@ -200,8 +210,10 @@ RULES = {
     ProcessorSettings: [({"xnli_language": "zz"}, "must be one of ")],
     TableColumns: [
         ({"regression": True, "labels": ["a", "b"]}, "excludes --labels=a,b, since a"),
-        ({"delimiter": "::"}, "--delimiter must be one character"),
         ({"labels": ["a", "a"]}, "--labels names a class twice: 'a', 'a'"),
+        ({"multi_label": True, "regression": True}, "excludes --regression, since that needs one"),
+        ({"multi_label": True, "group_column": "g"}, "excludes --group_column=g, since that needs"),
+        ({"label_separator": ","}, "--label_separator=, needs --multi_label"),
     ],
     TaggingSettings: [
         ({"feature_layers": "first"}, "must be one of "),
@@ -248,6 +260,11 @@ RULES = {
         ({"doc_stride": 0}, "must be at least 1"),
         ({"null_score_diff_threshold": -1.5}, "needs --version_2_with_negative. Add"),
         ({"null_score_diff_threshold": 0.0}, None),
+        *[({"null_score_diff_threshold": x}, "a finite number") for x in (math.nan, math.inf)],
+        ({"beam_size": 5}, "--beam_size=5 needs --joint_prediction"),
+        ({"answerable_weight": 0.1}, "--answerable_weight=0.1 needs --answerable_classifier"),
+        ({"answerable_uses_start_logits": False}, "--noanswerable_uses_start_logits needs --answ"),
+        ({"beam_size": 0, "joint_prediction": True}, "--beam_size=0 must be at least 1"),
         ({"null_score_diff_threshold": 2.0, "version_2_with_negative": True}, None),
         ({"do_train": True}, "needs --train_file"),
         ({"do_predict": True}, "needs --predict_file"),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support import numpy_bert
@@ -82,12 +81,6 @@ def test_classes_weights_and_smoothed_targets(num_labels, smoothing):
     assert difference(rows["per_example_loss"], losses) < 1e-5
     np.testing.assert_array_equal(rows["label_ids"], labels)
     np.testing.assert_array_equal(rows["example_weight"], importance)
-
-
-def test_a_share_of_smoothing_that_cannot_be():
-    for share in (-0.1, 1.0, float("nan")):
-        with pytest.raises(UserError, match="label_smoothing must be at least 0 and below 1; rec"):
-            ClassificationModel(BertConfig.from_dict(SMALL), 2, label_smoothing=share)
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():

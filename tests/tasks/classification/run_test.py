@@ -274,10 +274,6 @@ def test_a_temperature_that_cannot_be(tmp_path):
             run_in(folder, "classification", **{**FLAGS, **SCALED, "do_eval": False, **flags})
     with pytest.raises(UserError, match="is for classes: a regression has no probabilities. Leave"):
         run_in(folder, "classification", **FLAGS, **SCALED, regression=True)
-    message = "--temperature_scaling excludes --long_text=mean, since .* not a softmax of logits"
-    with pytest.raises(UserError, match=message):
-        files = {"output_dir": "o", "vocab_file": "v"}
-        ClassifierSettings(**files, long_text="mean", temperature_scaling=True)
 
 
 @pytest.mark.slow

@@ -21,10 +21,10 @@ from bert_tf.tasks.classification.examples import (
     classification_schema,
 )
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.settings import TableColumns
 from tests.support.encoded import tokenizer_of
 from tests.support.objectives import compute, predict, set_random_weights
-from tests.support.refusals import refusal, refuses
+from tests.support.refusals import refusal
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import VOCAB, WORDS, write_reviews
 from tests.support.small_pretraining import SMALL
@@ -83,27 +83,10 @@ def test_wrong_cells_are_told_with_their_place(tmp_path, cell, columns, message)
     [
         ({"labels": ["a|b", "c"]}, "the label 'a|b' must not have --label_separator ('|') in it"),
         ({"labels": ["r&b", "c"], "label_separator": "&"}, "('&') in it, which separates labels"),
-        ({"label_separator": "\t"}, "must be one character, neither a tab, which separates colum"),
-        ({"label_separator": "||"}, "must be one character, neither a tab"),
-        ({"label_separator": ""}, "must be one character"),
-        ({"regression": True}, "--multi_label excludes --regression, since that needs one numb"),
-        ({"group_column": "g"}, "--multi_label excludes --group_column=g, since that needs one"),
-        ({"multi_label": False, "label_separator": ","}, "--label_separator=, needs --multi_label"),
     ],
 )
 def test_columns_that_contradict_each_other(columns, message):
     assert message in refusal(TableColumns, **{**COLUMNS, **columns})
-
-
-def test_settings_that_do_not_fit():
-    with pytest.raises(UserError, match="--multi_label is for --task_name=table"):
-        processors.get_processor("cola", "unused", columns=TableColumns(multi_label=True))
-    files = {"output_dir": "x", "vocab_file": "x"}
-    for threshold in (0.0, 1.0, -0.5, float("nan")):
-        with pytest.raises(UserError, match="--threshold=.* must be .*above 0.* below 1"):
-            ClassifierSettings(**files, threshold=threshold)
-    with pytest.raises(UserError, match="--find_threshold excludes --threshold=0.3"):
-        ClassifierSettings(**files, find_threshold=True, do_eval=True, threshold=0.3)
 
 
 def test_a_column_for_each_label(tmp_path):
@@ -151,8 +134,6 @@ def test_a_record_has_a_number_for_each_label(label, ids):
     schema = classification_schema(8, regression=False, num_labels=3)
     assert records.serialize(record, schema) and encoder.schema["label_ids"].shape == [3]
     assert f"({ids})" in list(encoder.describe(example, record))[-1]
-    wrong, message = InputExample("x", "film", label=("a", "d")), "Example 'x': label 'd' must be"
-    refuses(f"{message} one of 'a', 'b', 'c'", encoder.records, wrong, [[6], []])
 
 
 def small_model(num_labels, **changes):

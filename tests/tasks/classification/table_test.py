@@ -1,9 +1,11 @@
-"""Tests of bert_tf.tasks.classification.table: own tasks in tables."""
+"""Tests of bert_tf.datasets.tables and bert_tf.tasks.classification.table: own tasks in tables."""
 
 import dataclasses
+import math
 
 import pytest
 
+from bert_tf.datasets import tables
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors, table
 from bert_tf.tasks.classification.settings import TableColumns
@@ -106,18 +108,16 @@ def test_a_table_with_a_delimiter_and_labels_and_one_of_numbers(tmp_path):
             *(CSV, {"has_header": False}),
             "--text_a_column=title: .* it has no header, but columns '0', '1', '2', '3': name one",
         ),
-        (
-            *(CSV, {"text_a_column": None}),
-            "--task_name=table needs --text_a_column; .* 'title', .*: name one of these$",
-        ),
-        (CSV, {"label_column": None}, "--task_name=table needs --label_column; .* 'title'"),
-        ("", {}, "/train.csv is empty; it must hold a header line, then its examples$"),
+        (CSV, {"text_a_column": None}, "--text_a_column=None: .* 'title', .*: name one of these$"),
+        (CSV, {"label_column": None}, "--label_column=None: .* 'title'"),
+        ("title;x\na;1\n", {}, "=title: .*--delimiter what .* columns named 'title;x'"),
+        ("title;stars\na;1;2\n", {"delimiter": ";"}, "line 2: the line has 3 columns, but the he"),
+        (" \n", {}, "/train.csv is empty; it must hold a header line, then its examples$"),
         ("", NO_HEADER, "/train.csv is empty; it must hold the text of its examples$"),
         (
             *("title,stars,the body\n\n", {}),
             "/train.csv has no examples; it must have one on each line after the header$",
         ),
-        ("title,stars,the body\na,1,b\nc,1,d\n", {}, "--label_column=stars must hold at least two"),
         (
             *(CSV, {"labels": ["1", "9"]}),
             "/train.csv, line 2: label '10' must be one of '1', '9'; correct or delete the line, "
@@ -149,8 +149,6 @@ def test_a_table_with_a_delimiter_and_labels_and_one_of_numbers(tmp_path):
             )
         ),
         ("a,1\nb,1\nc,d,2\n", NO_HEADER, "line 3: the line has 3 columns, but line 1 has 2. Put"),
-        (CSV, {"delimiter": '"'}, "--delimiter must be one character, .*; got '\"'"),
-        (CSV, {"delimiter": "\n"}, r"--delimiter must be one character, .*; got '\\n'"),
         (CSV, {"labels": []}, "--labels must list at least two classes, .*; got ''"),
         (CSV, {"labels": ["a", "b\nc"]}, r"--labels: the class 'b\\nc' must be text on one line"),
         (
@@ -231,8 +229,7 @@ def test_without_a_training_file_the_classes_must_be_named(tmp_path):
     message = f"^--data_dir must hold train.tsv or .*; {tmp_path} holds"  # is the first cause
     refuses(message, processor, tmp_path, BY_NAME)
     write(tmp_path, {"test.csv": CSV.replace("\n\n", "\n")})
-    with pytest.raises(UserError, match="The classes must be known: .* or --labels .* 'test.csv'"):
-        read("test", tmp_path, BY_NAME)
+    refuses("--data_dir must hold train.tsv or .* 'test.csv'", read, "test", tmp_path, BY_NAME)
     named = dataclasses.replace(BY_NAME, labels=["1", "10"])
     assert read("test", tmp_path, named)
     refuses("--data_dir must hold dev.tsv or dev.csv; .* 'test.csv'", read, "dev", tmp_path, named)
@@ -288,8 +285,9 @@ def test_columns_that_are_missing_or_for_tables_only(tmp_path):
     write(tmp_path, {"train.csv": "text,label\na,x\nb,y\n"})
     message = "--weight_column=trust: .*train.csv has no such column .* it has columns named"
     refuses(message, read, "train", tmp_path, WEIGHTED)
-    for flag in ("weight_column", "group_column", "labels", "has_header"):
-        value = {"labels": ["a", "b"], "has_header": False}.get(flag, "text")
+    for flag in ("weight_column", "group_column", "labels", "has_header", "multi_label"):
+        values = {"labels": ["a", "b"], "has_header": False, "multi_label": True}
+        value = values.get(flag, "text")
         with pytest.raises(UserError, match=f"--{flag} is for --task_name=table.*; leave"):
             processors.get_processor("MRPC", "x", columns=TableColumns(**{flag: value}))
 
@@ -302,3 +300,37 @@ def test_the_labels_are_read_as_nothing_else():
         if name != "group":  # which has no meaning with several labels
             with pytest.raises(UserError, match=f"{message} without"):
                 TableColumns(multi_label=True, label_columns=["bad", "stars"], **columns)
+
+
+def test_where_the_tables_should_be(tmp_path):
+    def message(data_dir):
+        return refusal(tables.table_path, "train", str(data_dir))
+
+    begin = "--data_dir must hold train.tsv or train.csv; "
+    assert message(tmp_path / "no") == f"{begin}there is no folder {tmp_path}/no"
+    assert message(tmp_path) == f"{begin}{tmp_path} holds nothing"
+    for name in ("train.txt", "readme"):
+        (tmp_path / name).touch()
+    assert message(tmp_path) == f"{begin}{tmp_path} holds 'readme', 'train.txt'"
+    (tmp_path / "train.XLSX").touch()
+    assert message(tmp_path).endswith("""'train.txt'. Save a spreadsheet as "CSV UTF-8\"""")
+    file = tmp_path / "train.csv"
+    file.touch()
+    assert message(file) == f"{begin}{file} is a file; give the folder that it is in"
+
+
+@pytest.mark.parametrize("name", ["train.CSV", "train.TSV", "train.Csv"])
+def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("a,b\n1,2\n".replace(",", "," if "c" in name.lower() else "\t"))
+    assert tables.table_path("train", str(tmp_path)) == str(path)
+    assert tables.read_table(str(path), None, True)[1] == (1, ["1", "2"])
+    (tmp_path / "train.csv").touch()
+    refuses("but only one of them can be read", tables.find_table, "train", str(tmp_path))
+
+
+def test_the_number_of_a_cell():
+    cells = {"4.5": 4.5, " -1e2\t": -100, "3\u00a0": 3, "\u30003.5": 3.5, "+.5": 0.5}
+    assert {cell: tables.number_in(cell) for cell in cells} == cells
+    for cell in ("", " ", "1_000", "٣", "３.5", "4,5", "0x10", "3\u00a05", "nan"):
+        assert math.isnan(tables.number_in(cell))

@@ -8,6 +8,7 @@ from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 from tests.support.refusals import refuses
+from tests.support.small_classification import shown
 from tests.support.small_datasets import build
 
 PAIRS = {
@@ -77,38 +78,26 @@ def processor(task, tfds, data_dir, columns=None, language="zh", **source):
 
 
 def read(task, which, *arguments, **more):
-    getter = getattr(processor(task, *arguments, **more), f"get_{which}_examples")
-    return [(e.guid, e.text_a, e.text_b, e.label) for e in getter("")]
+    return shown(getattr(processor(task, *arguments, **more), f"get_{which}_examples")(""))
 
 
 EXAMPLES = {  # task, set, dataset -> its examples
     # Classes by number where the names differ.
     ("MRPC", "train", "tiny_mrpc"): [
-        ("train-0", "One river.", "Two rivers!", "1"),
-        ("train-1", "Été", "b", "0"),
-        ("train-2", "c", "d", "1"),
+        *("train-0|One river.|Two rivers!|1", "train-1|Été|b|0", "train-2|c|d|1"),
     ],
-    ("MRPC", "dev", "tiny_mrpc"): [("dev-0", "e", "f", "0")],
-    ("MRPC", "test", "tiny_mrpc:1.2.0"): [("test-0", "g", "h", "0")],
+    ("MRPC", "dev", "tiny_mrpc"): ["dev-0|e|f|0"],
+    ("MRPC", "test", "tiny_mrpc:1.2.0"): ["test-0|g|h|0"],
     # Classes by name where they are the task's: in the dataset 0 is entailment.
-    ("MNLI", "train", "tiny_mnli"): [
-        ("train-0", "a", "b", "entailment"),
-        ("train-1", "c", "d", "contradiction"),
-    ],
-    ("MNLI", "dev", "tiny_mnli"): [("dev-0", "e", "f", "neutral")],
-    ("MNLI", "test", "tiny_mnli"): [("test-0", "i", "j", "contradiction")],
+    ("MNLI", "train", "tiny_mnli"): ["train-0|a|b|entailment", "train-1|c|d|contradiction"],
+    ("MNLI", "dev", "tiny_mnli"): ["dev-0|e|f|neutral"],
+    ("MNLI", "test", "tiny_mnli"): ["test-0|i|j|contradiction"],
     # One language of several.
-    ("XNLI", "dev", "tiny_xnli"): [
-        ("dev-0", "是", "不", "contradiction"),
-        ("dev-1", "好", "吗", "entailment"),
-    ],
+    ("XNLI", "dev", "tiny_xnli"): ["dev-0|是|不|contradiction", "dev-1|好|吗|entailment"],
     # Single texts; without a dev set the test set is evaluated, as with files.
-    ("IMDB", "train", "tiny_reviews"): [
-        ("train-0", "fine", None, "pos"),
-        ("train-1", "dull", None, "neg"),
-    ],
-    ("IMDB", "dev", "tiny_reviews"): [("dev-0", "so", None, "pos")],
-    ("STS-B", "train", "tiny_stsb"): [("train-0", "a", "b", 3.5)],  # labels are numbers
+    ("IMDB", "train", "tiny_reviews"): ["train-0|fine|-|pos", "train-1|dull|-|neg"],
+    ("IMDB", "dev", "tiny_reviews"): ["dev-0|so|-|pos"],
+    ("STS-B", "train", "tiny_stsb"): ["train-0|a|b|3.5"],  # labels are numbers
 }
 
 
@@ -118,7 +107,8 @@ def test_examples(data_dir, task, which, dataset):
 
 
 def test_a_language_the_tasks_files_and_second_sets(data_dir):
-    assert read("XNLI", "dev", "tiny_xnli", data_dir, language="en")[0][1:3] == ("yes", "no")
+    (first, _) = read("XNLI", "dev", "tiny_xnli", data_dir, language="en")
+    assert first == "dev-0|yes|no|contradiction"
     found = processor("MRPC", "tiny_mrpc", data_dir)
     assert found.get_labels() == ["0", "1"]
     assert found.metrics == ("accuracy", "f1") and found.submission_file == "MRPC.tsv"
@@ -147,20 +137,20 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
     labels = ["0", "1"]
     for which, letter in (("train", "s"), ("test", "t")):
         found = read("CoLA", which, "tiny_cola", data_dir)
-        assert [row[1:] for row in found] == [
-            (f"{letter}{i}", None, labels[i % 2 if which == "train" else 0]) for i in range(9)
+        guids, examples = zip(*(row.split("|", 1) for row in found), strict=True)
+        assert list(examples) == [
+            f"{letter}{i}|-|{labels[i % 2 if which == 'train' else 0]}" for i in range(9)
         ]
         # The guid, which is for the log, has the place in the files.
-        assert sorted(row[0] for row in found) == [f"{which}-{i}" for i in range(9)]
-    texts = [
-        [row[1] for row in read("CoLA", "train", "tiny_cola", data_dir, tfds_train_split=split)]
-        for split in ("train[50%:]", "train+train[:50%]")
-    ]
+        assert sorted(guids) == [f"{which}-{i}" for i in range(9)]
+    splits = ("train[50%:]", "train+train[:50%]")
+    found = [read("CoLA", "train", "tiny_cola", data_dir, tfds_train_split=x) for x in splits]
+    texts = [[row.split("|")[1] for row in rows] for rows in found]
     assert all(part == sorted(part) for part in texts) and 0 < len(texts[0]) < 9
     assert len(texts[1]) == 18 - len(texts[0])
     assert not warnings
     found = read("SST-2", "test", "tiny_sst", data_dir)
-    assert sorted(row[1] for row in found) == [f"t{i}" for i in range(9)]
+    assert sorted(row.split("|")[1] for row in found) == [f"t{i}" for i in range(9)]
     (warning,) = warnings
     assert "tiny_sst is shuffled and has no feature `idx` with the numbers of its exa" in warning
     assert warning.endswith("of its files, but SST-2.tsv needs the order of the numbers")
@@ -172,16 +162,16 @@ def test_a_user_s_processor_gives_the_labels(data_dir, monkeypatch):
             return ["no", "yes"]
 
     monkeypatch.setitem(processors.processors, "own", Own)
-    found = [row[1:] for row in read("own", "train", "tiny_cola", data_dir)]
-    assert found[:2] == [("s0", None, "no"), ("s1", None, "yes")]
+    found = read("own", "train", "tiny_cola", data_dir)
+    assert [row.partition("|")[2] for row in found[:2]] == ["s0|-|no", "s1|-|yes"]
 
 
 def test_features_by_name_and_splits(data_dir):
     columns = TableColumns(text_a_column="title", text_b_column="description", label_column="topic")
     splits = {"tfds_train_split": "train[:1]", "tfds_dev_split": "train[1:2]"}
     arguments = ("tiny_news", data_dir, columns)
-    assert read("table", "train", *arguments, **splits) == [("train-0", "A", "a", "Sports")]
-    assert read("table", "dev", *arguments, **splits) == [("dev-0", "B", "b", "World")]
+    assert read("table", "train", *arguments, **splits) == ["train-0|A|a|Sports"]
+    assert read("table", "dev", *arguments, **splits) == ["dev-0|B|b|World"]
     found = processor("table", *arguments, **splits)
     assert found.get_labels() == ["World", "Sports"]
     assert not found.has("test", "")

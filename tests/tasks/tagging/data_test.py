@@ -1,7 +1,6 @@
 """Tests of CoNLL files, and of tagging records: labels, context and weights."""
 
 import random
-import re
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from bert_tf.tasks.tagging.data import (
     tagging_schema,
     write_predictions,
 )
-from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.task import SentenceSet
 from tests.support.encoded import tokenizer_of
 from tests.support.refusals import refuses
@@ -186,19 +184,13 @@ def read(folder, text, tags_required=True):
     return read_sentences(str(path), "eval_file", tags_required)
 
 
-def test_four_columns_documents_and_line_ends(tmp_path):
+def test_documents_columns_and_marks(tmp_path):
     text = (
         "-DOCSTART- -X- -X- O\r\n\r\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\r\n\r\n\r\n"
         "Peter NNP I-NP I-PER\r\n\r\n-DOCSTART- -X- -X- O\r\n\r\nLondon\tNNP\tI-NP\tI-LOC"
     )
-    assert read(tmp_path, text) == [
-        Sentence(["EU", "rejects"], ["I-ORG", "O"], 1),
-        Sentence(["Peter"], ["I-PER"], 1),
-        Sentence(["London"], ["I-LOC"], 2),
-    ]
-
-
-def test_documents_columns_and_marks(tmp_path):
+    expected = [Sentence(["EU", "rejects"], ["I-ORG", "O"], 1), Sentence(["Peter"], ["I-PER"], 1)]
+    assert read(tmp_path, text) == [*expected, Sentence(["London"], ["I-LOC"], 2)]
     # The words before the first line are a document; without such lines every sentence is.
     for text, documents in (
         ("EU B-ORG\n\nPeter B-PER\n\n-DOCSTART- O\n\nLondon B-LOC\n", [0, 0, 1]),
@@ -359,15 +351,6 @@ def test_sentences_of_whole_weight_count_like_repeated_ones(seed):
         evaluate([0.0] * 3, [1, 1, 1])
 
 
-def test_entities_of_whole_weight_count_like_repeated_ones():
-    predicted = [["O", "B-LOC", "B-LOC"], ["B-PER", "O"], ["B-LOC", "O", "O", "O"]]
-    found = entity_metrics(TAGS_OF, predicted, [1, 3, 2])
-    rows = [0, 1, 1, 1, 2, 2]
-    assert found == pytest.approx(
-        entity_metrics([TAGS_OF[i] for i in rows], [predicted[i] for i in rows])
-    )
-
-
 WORDS = [["a", "b"], ["c"]]
 SOME = [["O", "B-LOC"], ["O"]]
 
@@ -381,22 +364,6 @@ def test_sentences_in_memory_have_their_weights():
     assert [x.weight for x in kind.examples("eval", WORDS, SOME)] == [None, None]
     weights = {"O": 0.5, 0: 3}
     assert entries_of(weights, kind.labels) == [("O", 0.5), ("B-LOC", 3)]
-
-
-@pytest.mark.parametrize(
-    "weights, message",
-    [
-        ([1, -1], "sample_weight[1] must be a number between 0 and 1e+16; got -1"),
-        ([float("nan"), 1], "sample_weight[0] must be a number between 0 and 1e+16; got nan"),
-        ([10**400, 1], "sample_weight[0] must be a number between 0 and"),
-        (["x", 1], "sample_weight[0] must be a number between 0 and 1e+16; got 'x'"),
-        ([1], "sample_weight must have one value for each of sentences: there are 2 sentences and"),
-        ([[1, 1], [1]], "sample_weight[0] must be a number between 0 and 1e+16; got [1, 1]"),
-        (3, "sample_weight must be a list, an array or a column; received 3"),
-    ],
-)
-def test_weights_of_sentences_that_cannot_be(weights, message):
-    refuses(re.escape(message), TaggingRows().examples, "train", WORDS, SOME, weights)
 
 
 def test_other_tasks_take_no_weights_of_rows_either():
