@@ -162,8 +162,8 @@ class Search:
                 here = listed(word for word in command if word not in trial.command)
                 raise UserError(
                     f"--output_dir={settings.output_dir} has trials of a different command;"
-                    " continue with that command or choose a different --output_dir. Words only"
-                    f" there: {there or 'none'}; only here: {here or 'none'}"
+                    " continue with that command or choose a different --output_dir. Only its"
+                    f" trials have the words {there or 'none'}; only this command {here or 'none'}"
                 )
 
     def folder(self, point: Mapping[str, str]) -> str:

@@ -63,8 +63,8 @@ class ModelFolder:
         if head not in self.heads:
             if head == "masked_lm" and any(x.startswith("generator/") for x in self.shapes):
                 raise UserError(
-                    f"{method} needs a generator, but {self.path} has a generator and a"
-                    " discriminator. Write the generator to a folder with tools.convert_checkpoint"
+                    f"{method} needs a generator without a discriminator; {self.path} has both."
+                    " Write the generator to a folder with tools.convert_checkpoint"
                     " --output_format=electra_generator, and load that folder"
                 )
             untrained = not self.heads and head not in ("masked_lm", "next_sentence")
@@ -107,8 +107,8 @@ class ModelFolder:
             if not found.is_unchanged(variable):
                 raise UserError(
                     f"A pickle or a copy of a model is loaded from its folder, {self.path}, but"
-                    f" the weights differ now, here or there, such as {variable.path}. Save"
-                    " the weights to a folder, and load that"
+                    f" {variable.path} in memory differs from the folder's. Save the weights to a"
+                    " folder, and load that"
                 )
 
     def is_unchanged(self, variable: "keras.Variable") -> bool:

@@ -91,9 +91,9 @@ def find_casing(
     if casing is None and is_cased(vocab):
         if hugging_face:
             raise UserError(
-                f"{vocab_file} is a cased vocabulary, but no file says that text is not lower-cased"
-                f" and transformers lower-cases it then. Write the {DO_LOWER_CASE} that the model"
-                f" was trained with to {os.path.join(beside, TOKENIZER_CONFIG)}, such as"
+                f"{vocab_file} is a cased vocabulary, but no file sets {DO_LOWER_CASE}, and"
+                f" transformers lower-cases text by default. Write the {DO_LOWER_CASE} that the"
+                f" model was trained with to {os.path.join(beside, TOKENIZER_CONFIG)}, such as"
                 f' {{"{DO_LOWER_CASE}": false}}'
             )
         logging.info("%s is a cased vocabulary, so do_lower_case is false", vocab_file)

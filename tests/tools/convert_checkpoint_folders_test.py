@@ -63,7 +63,7 @@ def test_a_damaged_or_missing_record_is_refused_before_anything_is_written(tmp_p
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "vocab.txt").write_text(vocab)
     if place is None:  # transformers would lower-case its texts
-        message = "vocab.txt is a cased vocabulary, but no file says"
+        message = "vocab.txt is a cased vocabulary, but no file sets"
     else:
         (tmp_path / place / "tokenizer_config.json").write_text("{")
         message = f"{place}/tokenizer_config.json is not JSON.*correct or delete it"

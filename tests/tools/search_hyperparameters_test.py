@@ -238,7 +238,7 @@ def test_damaged_records_are_refused(tmp_path, stand_in):
     # The difference to another command is told in a line.
     read_record(tmp_path, json.dumps({**RECORD, "command": ["x" * 10_000]}))
     told = refusal(stand_in.search, RATES, folder=tmp_path)
-    assert re.search("has trials of a different command; .* only there: 'x", told)
+    assert re.search("has trials of a different command; .* words 'x", told)
     assert len(told) < 500 and "\n" not in told
 
 

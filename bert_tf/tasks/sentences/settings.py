@@ -35,9 +35,9 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
         COSINE,
         help="cosine: the squared difference between a pair's cosine and its score / --score_scale."
         " in_batch_negatives: the two texts of a pair mean the same, the texts of different pairs"
-        " do not. triplet: the first text is nearer to the second than to the one of"
-        " --negative_column. teacher: the squared difference between the vectors and those of the"
-        " model in --teacher_checkpoint, for single texts, or for both texts of pairs.",
+        " do not. triplet: the first text is nearer to the second than to the text in"
+        " --negative_column. teacher: the squared difference between the vectors and the vectors"
+        " of --teacher_checkpoint's model, for single texts, or for both texts of pairs.",
         choices=(*LOSSES, TEACHER),
     )
     score_scale: float = Group.TRAINING.setting(
@@ -75,9 +75,9 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
     )
     matryoshka_dims: str | None = Group.TRAINING.setting(
         None,
-        help="Sizes of vectors to train, in descending order, such as 768,256,64: the sum of the"
-        " losses of the vectors' first 768, 256 and 64 elements. An evaluation has results of each"
-        " size. Default: whole vectors.",
+        help="Sizes of vectors to train, in descending order, such as 768,256,64: the loss is the"
+        " sum of the losses of the first 768, 256 and 64 elements. An evaluation has results of"
+        " each size. Default: whole vectors.",
         excludes=("loss", TEACHER),
         because="a teacher's vectors are learned whole",
     )

@@ -276,7 +276,7 @@ def _check_pair(pair: Any, place: str) -> None:
     if not isinstance(pair, tuple | list) or [*map(type, pair)] != [str, str]:
         raise UserError(
             f"{place} must be a pair of texts, (question, context); {received(pair)}."
-            " Of two columns: list(zip(table['question'], table['context']))"
+            " For two columns: list(zip(table['question'], table['context']))"
         )
 
 
@@ -287,7 +287,7 @@ def _answers(value: Any, context: str, place: str, is_training: bool) -> list[di
         texts, starts = (value.get(key, ()) for key in ("text", "answer_start"))
         if not is_list(texts) or not is_list(starts) or len(texts) != len(starts):
             raise UserError(
-                f"{place} must have as many answer_start as text, in lists; {received(value)}"
+                f"{place} must have lists text and answer_start of one length; {received(value)}"
             )
     elif is_missing(value) or isinstance(value, str) and not value:
         return []

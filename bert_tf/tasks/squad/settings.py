@@ -56,7 +56,7 @@ class AnswerSettings(Settings):
     )
     null_score_diff_threshold: float = Group.EVALUATION.setting(
         0.0,
-        help="Predict no answer if the score of no answer exceeds the best answer's score by more"
+        help="Predict no answer if the no-answer score exceeds the best answer's score by more"
         " than this. If --predict_file has answers, the run writes the best value to"
         " null_threshold.json.",
         needs="version_2_with_negative",

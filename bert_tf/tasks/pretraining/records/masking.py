@@ -29,7 +29,7 @@ def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob:
     wanted = max_seq_length * masked_lm_prob
     if max_predictions < round(wanted):
         logging.warning(
-            "--max_predictions_per_seq=%d is too few for --masked_lm_prob=%g of"
+            "--max_predictions_per_seq=%d is too small for --masked_lm_prob=%g of"
             " --max_seq_length=%d tokens, which are %d; --max_predictions_per_seq=%d would be"
             " enough",
             *(max_predictions, masked_lm_prob, max_seq_length, round(wanted), math.ceil(wanted)),

@@ -182,7 +182,7 @@ def packed_rows(
     if split:
         logging.warning(
             "%d rows were added because a row has room for only %d predictions, too few for all"
-            " sequences of some rows: --max_predictions_per_seq=%d is too few for"
+            " sequences of some rows: --max_predictions_per_seq=%d is too small for"
             " --max_seq_length=%d",
             *(split, most, predictions, row_length),
         )

@@ -172,7 +172,7 @@ def test_too_few_predictions_give_a_warning(tmp_path, caplog):
     numbers = [max(row["input_mask"]) for row in rows]
     assert collections.Counter(numbers) == {5: 10, 2: 10}
     assert "10 rows were added because a row has room for only 5 predictions" in caplog.text
-    message = "of some rows: --max_predictions_per_seq=2 is too few for --max_seq_length=23"
+    message = "of some rows: --max_predictions_per_seq=2 is too small for --max_seq_length=23"
     assert message in caplog.text
 
 
