@@ -23,6 +23,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+_NO_DELIMITERS = '"\r\n'  # these mean something else in a table
 
 # (number of the row's first line from 0, columns); [] for an empty row.
 NumberedRow = tuple[int, list[str]]
@@ -67,6 +68,15 @@ def number_in(cell: str) -> float:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return math.nan
+
+
+def check_delimiter(delimiter: str | None) -> None:
+    """Raises UserError unless --delimiter is a character, or None for the file's ending."""
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
+        raise UserError(
+            "--delimiter must be one character, neither a quote nor the end of a line; got"
+            f" {quoted(delimiter)}"
+        )
 
 
 def read_table(

@@ -163,6 +163,22 @@ class ExportedModel(Classify, AnswerQuestions, Tag, Encode):
         return _load_again, (dict(self._folder.source),)
 
 
+def _needs_tensorflow(name: str) -> Callable[..., Any]:
+    def method(self: ExportedModel, *unused: Any, **options: Any) -> Any:
+        raise UserError(
+            f"{name} needs the model with its weights; {self._folder.path} is an exported one,"
+            " which only answers. Load the folder that it was exported from, with TensorFlow"
+        )
+
+    return method
+
+
+for _name in "fit evaluate predict save".split():
+    setattr(ExportedModel, _name, _needs_tensorflow(_name))
+for _name in "classification regression tagging answers multiple_choice sentences".split():
+    setattr(ExportedModel, f"for_{_name}", _needs_tensorflow(f"for_{_name}"))
+
+
 def _load_again(source: dict[str, Any]) -> ExportedModel:
     expected = source.pop("checksum")
     model = load_exported(**source)
@@ -217,9 +233,14 @@ def load_exported(
                     " only takes --format=onnx. Export the model again, or load the folder that it"
                     " was exported from"
                 )
-            inputs = [*found["signatures"]["serving_default"]["inputs"]]
+            inputs = found["signatures"]["serving_default"]["inputs"]
+            if {*inputs["input_ids"]["shape"]} != {None}:
+                raise UserError(
+                    f"{folder} was exported with a fixed --batch_size or --seq_length, and load"
+                    " needs any number of texts of any length. Export the model without the two"
+                )
             held = _held(folder, found, vocab_file, do_lower_case, max_seq_length)
-            given = found["checksum"], found["head"], inputs
+            given = found["checksum"], found["head"], [*inputs]
         runtime = OnnxRuntime(os.path.join(folder, ONNX_FILE), *given, num_threads)
     source = {
         "folder": os.path.abspath(folder),

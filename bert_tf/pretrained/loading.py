@@ -87,10 +87,16 @@ def _check_for_keras(path: str, num_threads: Any) -> None:
             " for the whole process: tf.config.threading.set_intra_op_parallelism_threads;"
             f" {received(num_threads)}"
         )
-    if importlib.util.find_spec("tensorflow") is None:
+    if importlib.util.find_spec("tensorflow") is not None:
+        return
+    if "://" in path:
         raise UserError(
-            f"{path} is not an exported model ({exported.DESCRIPTION_FILE} is missing), so it needs"
-            " TensorFlow, which is not installed. Export it with tools.export --format=onnx where"
-            " TensorFlow is, or install the build for this machine: pip install"
-            ' "bert-tf[cpu]"'
+            f"{path} is read by TensorFlow, which is not installed. Copy the folder of an exported"
+            " model to a local disk, or install TensorFlow"
         )
+    raise UserError(
+        f"{path} is not an exported model ({exported.DESCRIPTION_FILE} is missing), so it needs"
+        " TensorFlow, which is not installed. Export it with tools.export --format=onnx where"
+        " TensorFlow is, or install the build for this machine: pip install"
+        ' "bert-tf[cpu]"'
+    )

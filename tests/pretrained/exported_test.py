@@ -318,10 +318,17 @@ def add_word(folder):
     (folder / "vocab.txt").write_text("\n".join([*VOCAB, "zebra"]) + "\n")
 
 
+def fix_shape(folder):
+    signatures = json.loads((folder / "export.json").read_text())["signatures"]
+    signatures["serving_default"]["inputs"]["input_ids"]["shape"] = [None, 8]
+    change(signatures=signatures)(folder)
+
+
 # What is done to a folder, options of `load`, and the message.
 REFUSED = [
     (change(vectors=None), {}, "this version of tools.export, or is damaged (KeyError('vectors"),
     (change(format="saved_model"), {}, "in the format 'saved_model'; of exported models load only"),
+    (fix_shape, {}, "was exported with a fixed --batch_size or --seq_length"),
     (damage, {}, "it is damaged, or from a different export. Export the model again"),
     (lambda f: (f / "model.onnx").write_bytes(b"theirs"), {}, "is not the file that tools.export"),
     (remove("export.json"), {}, "must have a model: a checkpoint (PREFIX.index, PREFIX.data-0"),
@@ -356,9 +363,16 @@ def test_a_vocabulary_that_lost_its_end_is_warned_of(doors, tmp_path, warnings):
     assert f"vocab.txt has {V - 2} tokens, and vocab_size of " in text and f" is {V}: " in text
 
 
+NEEDS_WEIGHTS = "needs the model with its weights"
+
+
 def test_what_an_exported_model_cannot_do(doors):
     _, model = doors("bert", "classification")
     for message, method, *arguments in (
+        (f"fit {NEEDS_WEIGHTS}", "fit", TEXTS, [0, 1]),
+        (f"save {NEEDS_WEIGHTS}", "save", "there"),
+        (f"predict {NEEDS_WEIGHTS}", "predict", TEXTS),
+        (f"for_tagging {NEEDS_WEIGHTS}", "for_tagging"),
         ("attention needs the model itself; ", "attention", "the cat"),
         ("tag needs a model with the head that run_tagging.py trains", "tag", "the cat"),
         ("pooling must be one of mean, cls, pooled", "encode", "the cat", "median"),
@@ -378,7 +392,8 @@ def test_what_needs_a_package(doors):
                 messages.append(str(error))
         print(json.dumps(messages))
     """
-    folders = model._folder.path, keras_model._folder.path
-    runtime, weights = run_without_tensorflow(code, *folders)
+    folders = model._folder.path, "gs://bucket/model", keras_model._folder.path
+    runtime, bucket, weights = run_without_tensorflow(code, *folders)
     assert "model.onnx needs onnxruntime; run `pip install onnxruntime`" in runtime
+    assert "gs://bucket/model is read by TensorFlow, which is not installed. Copy" in bucket
     assert "is not an exported model (export.json is missing), so it needs TensorFlow" in weights

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
-from bert_tf.datasets.tables import read_text
+from bert_tf.datasets.tables import place_of, read_text
 from bert_tf.errors import UserError
 from bert_tf.files.paths import names_in
 from bert_tf.files.storage import contents, ending_of
@@ -195,7 +195,13 @@ class XnliProcessor(TsvProcessor):
                 is_misspelt = row[2:3] == ["contradictory"]
                 yield i, [*row[:2], "contradiction"] if is_misspelt else row
             return
-        yield from ((i, row) for i, row in rows if row[:1] == [self.language])
+        found = [(i, row) for i, row in rows if row[:1] == [self.language]]
+        if not found:
+            raise UserError(
+                f"{place_of(path)} has no line that begins with {self.language}; choose one of its"
+                " languages with --xnli_language"
+            )
+        yield from found
 
 
 # As in the original, which has cola, mnli, mrpc and xnli, --task_name may be in upper case.
@@ -257,6 +263,12 @@ def get_processor(
         raise UserError(
             f"--data_dir={data_dir} and --tfds={source.tfds} exclude each other: both name the"
             " examples to read; leave one of them out"
+        )
+    is_read = processor_class is XnliProcessor or source is not None
+    if not is_read and xnli_language != ProcessorSettings.xnli_language:
+        raise UserError(
+            f"--xnli_language={xnli_language} is for --task_name=XNLI; leave it out with"
+            f" --task_name={task_name}"
         )
     _check_columns(columns, task_name, is_table, source is not None)
     if is_table and not (columns.regression or columns.labels or columns.label_columns):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
+from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.model_notes import check_label
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
@@ -200,6 +201,7 @@ class TableColumns(Settings):
 
     def __post_init__(self):
         super().__post_init__()
+        check_delimiter(self.delimiter)
         sign = self.label_separator
         answers = self.label_columns or [self.label_column]
         for role in ("text_a", "text_b", "weight", "group", "fold_group"):

@@ -11,6 +11,7 @@ from absl import logging
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.model_notes import check_label
+from bert_tf.files.storage import contents
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.class_weights import parse_weight
 from bert_tf.tasks.classification.examples import (
@@ -210,6 +211,12 @@ class TableProcessor(DataProcessor):
         return rows_to_examples(found, columns, self, split, remedy)
 
     def _collect_labels(self, data_dir: str) -> list[str]:
+        if not self.has("train", data_dir) and any(self.has(x, data_dir) for x in ("dev", "test")):
+            raise UserError(
+                "The classes must be known: --data_dir must hold train.tsv or train.csv, or"
+                " --labels must list them in the order that the model was trained with;"
+                f" {contents(data_dir)}"
+            )
         path = tables.table_path("train", data_dir)
         rows = self._rows(path)
         columns = self._column_numbers(rows, path, "train")

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, quoted
 from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles, TeacherCheckpoint
@@ -154,3 +155,7 @@ class SentenceSettings(FineTuningFiles, SentenceOptions):
         help="Character between columns. Default: a tab for .tsv, a comma for .csv. Columns may be"
         " quoted, except between tabs.",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_delimiter(self.delimiter)

@@ -210,6 +210,7 @@ RULES = {
     ProcessorSettings: [({"xnli_language": "zz"}, "must be one of ")],
     TableColumns: [
         ({"regression": True, "labels": ["a", "b"]}, "excludes --labels=a,b, since a"),
+        *[({"delimiter": x}, "--delimiter must be one character, n") for x in ("::", '"', "\n")],
         ({"labels": ["a", "a"]}, "--labels names a class twice: 'a', 'a'"),
         ({"multi_label": True, "regression": True}, "excludes --regression, since that needs one"),
         ({"multi_label": True, "group_column": "g"}, "excludes --group_column=g, since that needs"),

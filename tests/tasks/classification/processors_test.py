@@ -127,8 +127,10 @@ def test_xnli_in_another_language(tmp_path):
     assert read("xnli", "train", tmp_path, **german) == ["train-1|das|dies|entailment"]
     expected = ["dev-1|ja|nein|neutral", "dev-3|nun|gut|entailment"]
     assert read("xnli", "dev", tmp_path, **german) == expected
-    message = "xnli.test.tsv has no examples; it must have one on each line after the header"
+    message = r"xnli.test.tsv has no line that begins with de; .* --xnli_language$"
     refuses(message, read, "xnli", "test", tmp_path, **german)
+    message = "--xnli_language=de is for --task_name=XNLI; .*mnli"
+    refuses(message, processors.get_processor, "mnli", **german)
     assert len(XNLI_LANGUAGES) == 15
 
 

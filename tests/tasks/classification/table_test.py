@@ -229,7 +229,8 @@ def test_without_a_training_file_the_classes_must_be_named(tmp_path):
     message = f"^--data_dir must hold train.tsv or .*; {tmp_path} holds"  # is the first cause
     refuses(message, processor, tmp_path, BY_NAME)
     write(tmp_path, {"test.csv": CSV.replace("\n\n", "\n")})
-    refuses("--data_dir must hold train.tsv or .* 'test.csv'", read, "test", tmp_path, BY_NAME)
+    message = "The classes must be known: .* or --labels .* 'test.csv'"
+    refuses(message, read, "test", tmp_path, BY_NAME)
     named = dataclasses.replace(BY_NAME, labels=["1", "10"])
     assert read("test", tmp_path, named)
     refuses("--data_dir must hold dev.tsv or dev.csv; .* 'test.csv'", read, "dev", tmp_path, named)
