@@ -134,11 +134,13 @@ def column_numbers(
     for flag, name in columns.items():
         if name not in names:
             what = "columns named" if has_header else "no header, but columns"
-            raise UserError(
-                f"--{flag}={name}: {path} has no such column (--has_header says whether"
-                " line 1 names the columns, --delimiter what separates them); it has"
-                f" {what} {listed(names)}: name one of these"
-            )
+            wrong = f"--{flag} must be given: {path}"
+            if name is not None:
+                wrong = (
+                    f"--{flag}={name}: {path} has no such column (--has_header says whether line 1"
+                    " names the columns, --delimiter what separates them); it"
+                )
+            raise UserError(f"{wrong} has {what} {listed(names)}: name one of these")
         if names.count(name) > 1:
             raise UserError(
                 f"{place_of(path)} must have one column named {quoted(name)}; it has"
