@@ -310,11 +310,14 @@ def _verdict(metric: Metric) -> str:
     return "B is better" if (metric.difference > 0) != is_lower_better else "A is better"
 
 
-def main(words: Sequence[str]) -> None:
+def check_words(words: Sequence[str]) -> None:
     if len(words) != 2:
         raise UserError(
             f"name the --output_dir of two runs: python -m tools.compare_runs A B; got {len(words)}"
         )
+
+
+def main(words: Sequence[str]) -> None:
     name, a, b = read_pair(*words, FLAGS.file)
     print(f"A: {words[0]}\nB: {words[1]}\nfile: {name}\n")
     print(sentences(compare(a, b, FLAGS.num_resamples, FLAGS.random_seed)))
@@ -331,4 +334,4 @@ if __name__ == "__main__":
         "num_resamples", 2000, "Samples of the examples, with replacement.", lower_bound=100
     )
     flags.DEFINE_integer("random_seed", 12345, "Seed of these samples.", lower_bound=0)
-    command_flags.run_program(main, takes_words=True)
+    command_flags.run_program(main, takes_words=True, check_words=check_words)

@@ -96,9 +96,12 @@ def draw(record: Record, title: str) -> "Figure":
     return figure
 
 
-def main(words: Sequence[str]) -> None:
+def check_words(words: Sequence[str]) -> None:
     if len(words) != 1:
         raise UserError("name the output directory of one run: python -m tools.goodput OUTPUT_DIR")
+
+
+def main(words: Sequence[str]) -> None:
     output_dir = words[0]
     record = read_run(output_dir)
     print(table(record), *describe_others(output_dir), sep="\n")
@@ -111,4 +114,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "output", None, "The PNG file to write. Default: goodput.png in the run's directory."
     )
-    command_flags.run_program(main, takes_words=True)
+    command_flags.run_program(main, takes_words=True, check_words=check_words)

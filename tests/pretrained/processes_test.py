@@ -82,7 +82,7 @@ def test_a_model_that_was_trained_has_no_pickle(model, name):
     variable.assign_add(np.full(before.shape, 1e-3, np.float32))
     try:
         for make in (pickle.dumps, copy.deepcopy):
-            with pytest.raises(UserError, match=f"differ now, here or there, such as {name}. Save"):
+            with pytest.raises(UserError, match=f"but {name} in memory differs from the folder"):
                 make(model)
     finally:
         variable.assign(before)

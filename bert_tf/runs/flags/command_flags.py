@@ -56,6 +56,7 @@ def run_program(
     main: Callable[..., None],
     takes_words: bool = False,
     takes_others: bool = False,
+    check_words: Callable[[list[str]], None] = lambda words: None,
 ) -> None:
     """Parses and checks the command line, imports TensorFlow without noise, and runs `main`.
 
@@ -69,6 +70,7 @@ def run_program(
         takes_words: call `main` with the list of words that are not flags, or that follow `--`. By
             default such words are an error.
         takes_others: the same, with unknown flags among the words, for a library's flags.
+        check_words: raises UserError if `main` cannot use these words.
     """
     takes_words = takes_words or takes_others
 
@@ -82,6 +84,7 @@ def run_program(
         interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
         try:
+            check_words(argv[1:])
             settings = [settings_from_flags(cls) for cls in _settings]
             check_model_named(settings, flags.FLAGS.flag_values_dict())
             quiet_start.import_tensorflow()
