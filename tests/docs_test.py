@@ -314,9 +314,10 @@ def test_the_readme_is_one_page_and_lists_the_programs():
     assert sorted(names) == sorted({path.name for path in ROOT.glob("*.py")} - {"setup.py"})
 
 
-# In place of every program: writes down the words of a command, under bash's name and under zsh's.
+# In place of every program: writes down the words of a command, under bash's name and under zsh's;
+# in one write, since commands also run in the background.
 WRITE_WORDS = """
-command_not_found_handle() { { printf '<%s>' "$@"; echo; } >> "$WORDS"; }
+command_not_found_handle() { printf '%s\\n' "$(printf '<%s>' "$@")" >> "$WORDS"; }
 command_not_found_handler() { command_not_found_handle "$@"; }
 """
 # What commands of the pages have made when others name it by a pattern, where zsh needs a match.

@@ -3,6 +3,7 @@
 And its vocabulary in the tasks: spaces belong to words, pairs have four special tokens.
 """
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -273,6 +274,14 @@ def test_endings_sentences_and_features(model, tmp_path):
         *("--do_train", "--do_eval", "--train_batch_size=4", "--num_train_epochs=1"),
         program="run_multiple_choice.py",
     )
+    results = reporting.read_results(f"{tmp_path}/endings/eval_results.txt")
+    with open(QUICKSTART / "endings/val.csv") as file:
+        rows = [*csv.DictReader(file)]
+    choices = [[f"{row['sent2']} {row[f'ending{i}']}" for i in range(4)] for row in rows]
+    questions = [(row["sent1"], own) for row, own in zip(rows, choices, strict=True)]
+    scores = bert_tf.load(f"{tmp_path}/endings").predict(questions)
+    right = np.argmax(scores, axis=-1) == [int(row["label"]) for row in rows]
+    assert results["eval_accuracy"] == right.mean() and results["global_step"] == 12 // 4
     run(
         *model,
         *(f"--data_dir={QUICKSTART}/sentences", f"--output_dir={tmp_path}/sentences"),
