@@ -32,6 +32,18 @@ def counts_of(keys, folds):
     return [collections.Counter(label for i in held for label in keys[i].labels) for held in folds]
 
 
+@pytest.mark.parametrize(
+    "sizes, folds", [({"a": 50, "b": 10}, 5), ({"a": 7, "b": 4, "c": 9}, 4), ({"x": 2, "y": 2}, 2)]
+)
+def test_every_fold_has_its_share_of_each_class(sizes, folds):
+    keys = keys_of(sizes)
+    found = divide(keys, folds)
+    assert sorted(i for held in found for i in held) == list(range(len(keys)))
+    for label, size in sizes.items():
+        shares = {counts[label] for counts in counts_of(keys, found)}
+        assert shares <= {size // folds, -(-size // folds)}
+
+
 @pytest.mark.parametrize("label", ["class", None])
 def test_the_order_of_the_file_does_not_matter(label):
     keys = [FoldKey(label and (f"{label} {i % 3}",), f"text {i}") for i in range(40)]

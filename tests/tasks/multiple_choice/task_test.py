@@ -188,6 +188,11 @@ def test_the_program_learns_scores_and_chooses(folder):
 choose = functools.partial(run_in, name="multiple_choice", max_seq_length=9)
 
 
+def test_length_buckets_change_no_score(folder):
+    results = [choose(folder, do_eval=True, length_buckets=lengths) for lengths in ("none", "8")]
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     "flag, file, text, message",
     [

@@ -143,6 +143,12 @@ def test_bioes_tags_are_made_learned_and_scored(folder):
         tag(folder, tag_scheme="bioes", do_train=True, labels=["O", "L-X"], output_dir="other")
 
 
+def test_length_buckets_change_no_score(folder):
+    flags = {"do_eval": True, "eval_batch_size": 2, "document_context": False}
+    results = [tag(folder, length_buckets=lengths, **flags) for lengths in ("none", "8")]
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
+
+
 TRAIN_FLAGS = {"do_train": True}
 BERT_BASE = "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"
 # The content of train.txt (None: as it is), flags, the message.
@@ -227,6 +233,18 @@ def test_bioes(tags, expected):
     assert found == expected.split()
     assert entities(found) == entities(tags.split())  # so the scores are the same
     assert bioes_tags(found) == found
+
+
+def test_fixed_figures():
+    """In percent, as conlleval prints them; seqeval 1.2.2 gives the same."""
+    gold = ["B-PER I-PER O B-LOC", "B-ORG O B-LOC I-LOC O", "B-PER O B-MISC"]
+    predicted = ["B-PER I-PER O B-ORG", "B-ORG O B-LOC I-LOC B-LOC", "B-PER I-PER O"]
+    results = entity_metrics([s.split() for s in gold], [s.split() for s in predicted])
+    halves = dict.fromkeys(("", "_LOC", "_PER"), (50.0, 50.0, 50.0))
+    others = {"_MISC": (0.0, 0.0, 0.0), "_ORG": (50.0, 100.0, 66.67)}
+    for suffix, figures in {**halves, **others}.items():
+        names = (f"{name}{suffix}" for name in ("precision", "recall", "f1"))
+        assert tuple(round(100 * results[name], 2) for name in names) == figures
 
 
 def conlleval(gold, predicted):
