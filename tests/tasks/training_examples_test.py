@@ -178,8 +178,8 @@ def test_a_table_with_one_class_is_refused(tmp_path, rows, columns, label, warni
         f" {label}, so there is nothing to learn"
     )
     refuses(f"^{re.escape(message)}$", prepared, tmp_path, rows, {}, **columns)
-    alone = "A classification must have at least two classes; get_labels of TableProcessor returned"
-    refuses(f"^{alone} 'a'", prepared, tmp_path, ["t1,a", "t2,a"], {})
+    alone = "--label_column=y must hold at least two classes; it holds 'a'. Choose another colu"
+    refuses(alone, prepared, tmp_path, ["t1,a", "t2,a"], {})
     with_teacher = {"teacher_checkpoint": "t"}  # who teaches more than the labels
     prepared(tmp_path, rows, with_teacher, **columns)
     prepared(tmp_path, [*rows, "t,b"], {}, **columns)

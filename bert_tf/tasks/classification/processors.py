@@ -188,6 +188,10 @@ class XnliProcessor(TsvProcessor):
             "test": "xnli.test.tsv",
         }
 
+    @classmethod
+    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "XnliProcessor":
+        return cls(language)
+
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         rows = super().numbered_rows(split, path)
         if split == "train":
@@ -274,8 +278,7 @@ def get_processor(
     if is_table and not (columns.regression or columns.labels or columns.label_columns):
         labels = learned_labels or (class_names(source, columns) if source else None)
         columns = dataclasses.replace(columns, labels=labels)
-    arguments = {TableProcessor: (columns, data_dir), XnliProcessor: (xnli_language,)}
-    processor = processor_class(*arguments.get(processor_class, ()))
+    processor = processor_class.create(columns, data_dir, xnli_language)
     return TfdsProcessor(processor, source, columns, xnli_language) if source else processor
 
 

@@ -185,6 +185,10 @@ class TableProcessor(DataProcessor):
         elif len(self.labels) == 2:
             self.metrics = ("accuracy", "f1", "matthews_correlation")
 
+    @classmethod
+    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "TableProcessor":
+        return cls(columns, data_dir)
+
     def has(self, split: str, data_dir: str) -> bool:
         return tables.find_table(split, data_dir) is not None
 
@@ -220,8 +224,11 @@ class TableProcessor(DataProcessor):
         path = tables.table_path("train", data_dir)
         rows = self._rows(path)
         columns = self._column_numbers(rows, path, "train")
+        filled = [(i, row) for i, row in rows[columns.header :] if row]
+        if not filled:
+            raise tables.no_examples(path, columns.header)
         counts: collections.Counter[str] = collections.Counter()
-        for i, row in [(i, row) for i, row in rows[columns.header :] if row]:
+        for i, row in filled:
             for label in self._labels_of(row[columns.label], tables.place_of(path, i)):
                 if label not in counts:
                     check_label(label, tables.place_of(path, i), _LABEL_REMEDY)
@@ -231,6 +238,12 @@ class TableProcessor(DataProcessor):
             raise UserError(
                 f"{tables.place_of(path, 0)}: the label {quoted(once[0])} is the only one that"
                 " occurs just once, so the line looks like a header; leave out --has_header=false,"
+                " or list the classes with --labels"
+            )
+        if len(counts) < 2:
+            raise UserError(
+                f"{tables.place_of(path)}: --label_column={self.table.label_column} must hold at"
+                f" least two classes; it holds {listed(counts) or 'none'}. Choose another column,"
                 " or list the classes with --labels"
             )
         classes = sort_labels(counts)
