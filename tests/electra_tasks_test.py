@@ -142,7 +142,7 @@ def test_heads_start_from_glorot():
     sizes["intermediate_size"] = 8
     electra = ElectraConfig(**sizes, embedding_size=4)
     bert = config_from_dict({"model_type": "bert", **sizes})
-    limit = np.sqrt(6 / (200 + 50))
+    limit = np.float32(np.sqrt(6 / (200 + 50)))
     for make in (ClassificationModel, TaggingModel):
         weights = make(electra, 50).head.output_weights.numpy()
         assert abs(weights).max() <= limit
@@ -150,7 +150,7 @@ def test_heads_start_from_glorot():
         assert abs(make(bert, 50).head.output_weights.numpy()).max() <= 0.04
     for head in (SquadModel(electra).cls.squad, MultipleChoiceModel(electra).head):
         weights = head.output_weights.numpy()
-        limit = np.sqrt(6 / sum(weights.shape))
+        limit = np.float32(np.sqrt(6 / sum(weights.shape)))
         assert 0.9 * limit < abs(weights).max() <= limit
 
 
