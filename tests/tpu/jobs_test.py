@@ -253,7 +253,7 @@ def test_watch_does_not_revive_what_was_deleted(submitted):
     assert len(submitted.requests("create")) == 1
 
 
-@pytest.mark.parametrize(("hours", "requests"), [(1, 7), (3, 15)])
+@pytest.mark.parametrize(("hours", "requests"), [(1, 7), (2, 11)])
 def test_watch_asks_less_and_less_often_and_gives_up(desk, hours, requests):
     write_program(desk.bin / "sleep", 'echo "$1" >>"$STAND_IN_STATE/slept"')
     desk.plan(*[["FAILED"]] * 20)
