@@ -115,8 +115,8 @@ class _Graph:
         with tf.device(self._host):
             self._stop = tf.Variable(False, trainable=False)
             self._steps_done = tf.Variable(0, trainable=False)
-        # TensorFlow counts traces by a function's source lines, over all loops of a process, and
-        # warns of many. A partial is counted separately. AutoGraph would take 0.5 s.
+        # TensorFlow warns if a function is traced often, and takes all loops of a process for
+        # one function; partials are counted separately. AutoGraph would take 0.5 s.
         self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
 
     @interrupts.hold()
@@ -289,8 +289,8 @@ class TrainingLoop:
     """Makes training or evaluation steps on batches of one shape; traced once.
 
     `replica_step` returns float32 scalars in any structure. They are averaged over the replicas,
-    which does not change the quotient of a weighted sum and its weight. For `seed` and
-    `compile_on_cpu` see `replicate`.
+    which does not change a weighted sum divided by its weights. For `seed` and `compile_on_cpu` see
+    `replicate`.
 
     With `buckets`, each batch is cut to the first length that its `longest` fits in, and the step
     is traced and compiled once for each length. On a CPU XLA is then not used: it would save a

@@ -54,8 +54,8 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
-# Rounding causes differences of at most 1e-5, and about 1e-2 for bfloat16. Differences above these
-# limits mean a wrong conversion.
+# Rounding causes differences of at most 1e-5, and about 1e-2 for bfloat16; only wrong conversions
+# exceed the limits below.
 _MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 
 

@@ -66,7 +66,7 @@ def _bucket_responds(bucket: str) -> bool:
 
 
 def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
-    """Returns the files that match file names or globs, a sequence or separated by commas.
+    """Returns the files that match a sequence or comma-separated list of names or globs.
 
     The matches of a glob are sorted, so that a seed gives the same result on every machine (the
     original takes the directory's order). A file that matches two patterns is listed twice.
@@ -192,7 +192,7 @@ def nearest(path: str) -> str:
     while folder and not os.path.isdir(folder):
         folder, name = os.path.split(folder.rstrip("/"))
     where, names = "", {}
-    with contextlib.suppress(OSError):  # a folder that must not be listed, or was deleted
+    with contextlib.suppress(OSError):  # no permission to list it, or it was deleted
         where = "" if os.path.isabs(path) else f" in {os.getcwd()}"
         names = {x.lower(): x for x in os.listdir(folder or ".")}
     near = difflib.get_close_matches(name.lower(), names, 3, 0.7)

@@ -54,8 +54,8 @@ def _load_again(
 class Pretrained(Classify, AnswerQuestions, Tag, Encode, Train):
     """A trained model: text in, answers out. `print` describes it.
 
-    A pickle or a copy has only the path of the folder, and loads the model again. A pickle or a
-    copy of a model that was trained in memory has its weights.
+    A pickle or a copy of a model that was trained in memory has the weights. Otherwise it has only
+    the path of the folder, and loads the model again.
 
     Attributes:
         config: the model's BertConfig.

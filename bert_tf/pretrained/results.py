@@ -73,10 +73,10 @@ class Answer:
             among the candidates; 0 without candidates. With "transformers", the probability of its
             start times the probability of its end, added up over equal texts; it can exceed 1.
             Compare scores only within a context.
-        log_odds: the sum of its start and end logits, minus the sum for no answer, which is the
-            lowest sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. With an answerable
-            classifier, minus its logit, the same for all answers in a context. Use it to compare
-            answers in different contexts. run_squad's `null_odds.json` has it with opposite sign.
+        log_odds: the sum of its start and end logits, minus the lowest sum at [CLS] in any window,
+            as for SQuAD 2.0; 0 for no answer. With an answerable classifier it is the negated
+            logit of the classifier, the same for all answers in a context. Use it to compare
+            answers in different contexts. run_squad's `null_odds.json` has the opposite sign.
     """
 
     text: str

@@ -49,7 +49,7 @@ def count_from_process_start() -> None:
 
 
 class Clock:
-    """Divides one thread's time among `PARTS`; the `elapsed` seconds before count as start-up."""
+    """Divides one thread's time among `PARTS`; `elapsed` is the start-up's seconds so far."""
 
     def __init__(self, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic):
         self._now = now
@@ -93,7 +93,7 @@ class Record:
     starts: how often the run was started.
     seconds: the time from `first_start` to `until` in each of `PARTS`.
     doing: a key of `_AFTER_RECORD`.
-    saves: for each of the last saves: its step, and the seconds of steps that count up to it.
+    saves: for each of the last saves: its step, and the seconds of useful steps until then.
     """
 
     first_start: float

@@ -214,7 +214,7 @@ class SentenceRows(Rows):
         for i, example in enumerate(examples):
             if abs(example.score) > abs(self._farthest[0]):
                 self._farthest = (example.score, f"{targets}[{i}]")
-        if purpose != "validation":  # which keeps the training's value
+        if purpose != "validation":  # validation must not change it
             self._num_texts = len(texts[0])
         return examples
 

@@ -154,7 +154,7 @@ class SentenceModel(TaskModel):
         self.sizes: tuple[int | None, ...] = tuple(matryoshka_dims) or (None,)
         self.task_metrics: tuple[str, ...] = ()
         if loss != COSINE:
-            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is correct
+            self.task_metrics, self.label_names = ("accuracy",), ()  # no scores needed
             self.compared_features = ("input_ids",) if loss == IN_BATCH_NEGATIVES else ()
 
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
@@ -186,9 +186,9 @@ class SentenceModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean loss and, except for `cosine`, the accuracy; all float32 [].
 
-        The accuracy is (correct, first texts). A first text is correct if its partner is the
-        nearest of all second and third texts in the batch or, for `triplet`, in the triplet. Only
-        vectors of the first size are compared.
+        The accuracy is the share of first texts whose partner is the nearest of all second and
+        third texts in the batch or, for `triplet`, in the triplet. Only vectors of the first size
+        are compared.
         """
         weights = example_weights(features)
         related = related_texts(features["input_ids"]) if self.compared_features else None
