@@ -75,7 +75,7 @@ def programs(folder: Path) -> dict[str, Program]:
     text_in_shards.write_text(text)
     return {
         "pretraining": Program(
-            "`run_pretraining.py`, saves beside the steps",
+            "`run_pretraining.py`, saves in the background",
             "run_pretraining",
             ("--output_dir=OUT", *records, *_PRETRAINING, *_STEPS, *evaluation),
         ),

@@ -207,12 +207,12 @@ WRONG = [
     (
         {"student": {"model_type": "roberta"}},
         "only if both are models of one kind (DistilBERT is BERT): --bert_config_file describes"
-        " a model of RoBERTa, and the teacher is one of BERT. Change --bert_config_file, or"
+        " RoBERTa, and the teacher is BERT. Change --bert_config_file, or"
         " give --student_layers=none for random initial weights, or --init_checkpoint",
     ),
     (
         {"student": {"num_hidden_groups": 1, "num_hidden_layers": 4}, "alpha_cos": 0.0},
-        "describes a model of ALBERT, and the teacher is one of BERT",
+        "describes ALBERT, and the teacher is BERT",
     ),
     (
         {"teacher_checkpoint": "no/such.ckpt"},

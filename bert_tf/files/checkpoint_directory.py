@@ -118,11 +118,12 @@ class CheckpointDirectory:
                 _delete(prefix)
             cause = error.__cause__ or error
             reason = storage.error_text(str(getattr(cause, "message", cause)))
-            last = f"The last complete one is {kept[-1]}" if kept else "There is none yet"
+            anew = "starts anew: there is no checkpoint yet"
+            then = f"resumes from {kept[-1]}" if kept else anew
             raise OSError(
                 f"The checkpoint of step {step} cannot be written to --output_dir="
-                f"{self.directory} ({reason}). {last}. Make the directory"
-                " writable and free some space; the same command then resumes from there."
+                f"{self.directory} ({reason}). Make the directory writable and free some space; the"
+                f" same command then {then}."
             ) from error
         self._delete_oldest([*kept, prefix])
         return prefix

@@ -197,7 +197,7 @@ def nearest(path: str) -> str:
         names = {x.lower(): x for x in os.listdir(folder or ".")}
     near = difflib.get_close_matches(name.lower(), names, 3, 0.7)
     found = listed(os.path.join(folder, names[x]) for x in near)
-    return where + (f". Near it: {found}" if near else "")
+    return where + (f". Similar names: {found}" if near else "")
 
 
 def cause(path: str, error: tf.errors.OpError) -> str:

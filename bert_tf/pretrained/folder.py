@@ -190,7 +190,7 @@ def _warn_of_unknown_length(files: ModelFiles, heads: tuple[str, ...], prefix: s
     was_fine_tuned = not {*heads} <= {"masked_lm", "next_sentence"}
     if was_fine_tuned and not (known or files.is_hugging_face):
         logging.warning(
-            "%s does not tell the --max_seq_length that the model was fine-tuned with:"
+            "%s does not say which --max_seq_length the model was fine-tuned with:"
             " earlier versions wrote no %s. Texts are cut at %d word pieces, the model's"
             " limit. If it was trained with 128, set %smax_seq_length=128",
             *(files.path, MODEL_INPUT_FILE, files.config.longest_sequence, prefix),

@@ -61,7 +61,7 @@ def check_model_vocabulary(
         f"--vocab_file={vocab_file} must have every token in the same line as the"
         f" vocabulary of --{flag}: {quoted(token)} is in line {number + 1} of"
         f" {model_file}, but {now} in --vocab_file. Give --vocab_file={model_file}; you may"
-        " replace its [unused...] lines by your own words, or add words at its end"
+        " replace its [unused...] lines with your own words, or add words at its end"
     )
 
 

@@ -278,12 +278,12 @@ def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, ste
         if where == "an error of Python":
             raise OSError(28, "no space left on the device")
 
-    last = "There is none yet" if step == 1 else f"The last complete one is {tmp_path}/model.ckpt-2"
+    then = f"resumes from {tmp_path}/model.ckpt-2"
+    then = "starts anew: there is no checkpoint yet" if step == 1 else then
     reason = "[Errno 28] " * (where == "an error of Python") + "no space left on the device"
     assert refusal(directory.save, _variables(step), step, beside, kind=OSError) == (
         f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} ({reason})."
-        f" {last}. Make the directory writable and free some space; the same command then resumes"
-        " from there."
+        f" Make the directory writable and free some space; the same command then {then}."
     )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     monkeypatch.undo()

@@ -127,7 +127,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
         " a run"
     )
     (tmp_path / "minilm").mkdir()
-    near = f" Near it: '{tmp_path}/minilm'. Name a prefix such as MODEL/bert_model.ckpt"
+    near = f" Similar names: '{tmp_path}/minilm'. Name a prefix such as MODEL/bert_model.ckpt"
     assert near in refusal(checkpoints.find_prefix, str(tmp_path / "minlm" / "bert_model.ckpt"))
     message = f"^--checkpoint={path}: a checkpoint is named by"
     refuses(message, checkpoints.CheckpointReader, path, "checkpoint")

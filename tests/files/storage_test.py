@@ -213,10 +213,10 @@ def test_what_is_near_a_path_that_does_not_exist(tmp_path, monkeypatch):
     (tmp_path / "output" / "mrpc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for path, message in (
-        ("outptu/mrpc", f" in {tmp_path}. Near it: 'output'"),
-        ("output/mprc", f" in {tmp_path}. Near it: 'output/mrpc'"),
+        ("outptu/mrpc", f" in {tmp_path}. Similar names: 'output'"),
+        ("output/mprc", f" in {tmp_path}. Similar names: 'output/mrpc'"),
         ("output/none", f" in {tmp_path}"),
-        (f"{tmp_path}/OUTPUT", f". Near it: '{tmp_path}/output'"),
+        (f"{tmp_path}/OUTPUT", f". Similar names: '{tmp_path}/output'"),
         (f"{tmp_path}/output/none", ""),
         ("gs://output/mprc", ""),
     ):

@@ -107,7 +107,7 @@ def test_a_teacher_s_vectors_are_learned_from_single_texts():
 
 def test_what_does_not_fit_the_texts_is_refused():
     scores = {"loss": "in_batch_negatives", "min_positive_score": 0.5}
-    choose = "fit learns from all pairs; choose them before"
+    choose = "fit learns from all pairs; filter them first"
     give = "save the model, and give its folder to run_sentence_"
     for rows, options, message in (
         (["a", "b"], {}, "loss must be one of 'teacher' for single texts; received 'cosine'"),

@@ -33,7 +33,7 @@ def test_a_length_that_nothing_tells_is_told_once(tmp_path, warnings, head, flag
     assert read_folder(path, flag=flag).max_seq_length == 32
     (warning,) = warnings
     assert warning == (
-        f"{path} does not tell the --max_seq_length that the model was fine-tuned with: earlier"
+        f"{path} does not say which --max_seq_length the model was fine-tuned with: earlier"
         " versions wrote no model_input.json. Texts are cut at 32 word pieces, the model's limit."
         f" If it was trained with 128, set{argument}_length=128"
     )

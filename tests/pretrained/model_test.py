@@ -329,7 +329,7 @@ def test_long_questions_and_texts_with_masks_are_cut(model, folder, warnings):
     for texts in (["dog " * 50], ["a", "cat " * 60]):
         features(texts)
     missing, *cut = warnings[2:]
-    assert missing.startswith(f"{folder} does not tell the --max_seq_length that the model was")
+    assert missing.startswith(f"{folder} does not say which --max_seq_length the model was")
     assert cut == [f"1 of 1 texts {CUT}"]
 
 

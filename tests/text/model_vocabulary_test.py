@@ -51,7 +51,7 @@ def test_another_model_s_vocabulary_is_refused(folder, tokens, token, line, now)
         f"--vocab_file={folder}/mine.txt must have every token in the same line as the vocabulary"
         f" of --init_checkpoint: '{token}' is in line {line} of {folder}/vocab.txt, but {now} in"
         f" --vocab_file. Give --vocab_file={folder}/vocab.txt; you may replace its [unused...]"
-        " lines by your own words, or add words at its end"
+        " lines with your own words, or add words at its end"
     )
 
 

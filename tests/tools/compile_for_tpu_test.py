@@ -314,14 +314,14 @@ def test_how_gradients_are_reduced():
 def test_recomputing_activations_takes_less_memory():
     """A small batch: for one far too large the compiler looks for memory for many minutes."""
     topology = compiler.open_topology("v5e:1x1")
-    phase = RecordBatches(32, 1, 256, 1)
+    phase = RecordBatches(32, 1, 512, 1)
     needed = []
     for recompute in (False, True):
         options = {"recompute_activations": recompute, "use_one_hot_embeddings": False}
-        run = make_run(sizes={"num_hidden_layers": 4}, **options)
+        run = make_run(sizes={"num_hidden_layers": 2}, **options)
         step = compiler.compile_step(lowering.lower(run, phase, topology.devices).lower())
         needed.append(step.temporaries)
-    assert needed[1] < 0.85 * needed[0]
+    assert needed[1] < 0.7 * needed[0]
 
 
 @pytest.mark.tpu_compiler

@@ -82,7 +82,7 @@ def check_unread_scores(loss: str, scores: Sequence[float], remedy: str) -> None
     if least < greatest or greatest <= 0.0:
         raise UserError(
             f"--loss={loss} reads no scores and trains every pair as two texts that"
-            f" mean the same, also those with the score {least:g}; the highest is {greatest:g}."
+            f" mean the same, even those with score {least:g} (the highest is {greatest:g})."
             f" {remedy}"
         )
 
@@ -170,7 +170,7 @@ class SentenceRows(Rows):
     head = ""
     inputs, targets = "pairs", "scores"
     left_out = {
-        "min_positive_score": "fit learns from all pairs; choose them before",
+        "min_positive_score": "fit learns from all pairs; filter them first",
         "retrieval_dir": "save the model, and give its folder to run_sentence_similarity",
     }
 
@@ -228,7 +228,7 @@ class SentenceRows(Rows):
             )
         if options.loss != COSINE:
             if self._have_scores and options.loss != TEACHER:
-                remedy = "Choose the pairs before, and leave scores out"
+                remedy = "Filter the pairs first, and leave scores out"
                 check_unread_scores(options.loss, self._scores, remedy)
             elif self._have_scores:
                 logging.warning("loss='%s' reads no scores: they change nothing", options.loss)

@@ -46,9 +46,8 @@ class TaggingOptions(ClassWeightSettings, EvaluationOptions):
     )
     window_stride: int | None = Group.DATA.setting(
         None,
-        help="Word pieces that each window of a sentence longer than --max_seq_length tags, in its"
-        " middle; the windows start as far apart, like --doc_stride of run_squad. Default: half a"
-        " window.",
+        help="Sentences longer than --max_seq_length are tagged in windows that start this many"
+        " word pieces apart. Each window tags as many, in its middle. Default: half a window.",
         at_least=1,
     )
     class_weights: Sequence[str] | None = inherit(

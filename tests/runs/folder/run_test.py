@@ -87,7 +87,8 @@ def test_a_full_disk_ends_the_run(files, tmp_path, writing, step):
     run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=1)
     assert refusal(run.train, phases(files, (12, 16)), kind=OSError).startswith(
         f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path}/out (no space"
-        f" left on the device). The last complete one is {tmp_path}/out/model.ckpt-{step - 6}."
+        f" left on the device). Make the directory writable and free some space; the same command"
+        f" then resumes from {tmp_path}/out/model.ckpt-{step - 6}."
     )
     assert steps_of(tmp_path / "out") == [*range(0, step, 6)]
     del writing[step]

@@ -97,7 +97,7 @@ def test_the_worst_pairs_are_those_of_the_largest_rank_difference(tmp_path):
         ),
         (
             IN_BATCH,
-            "^--loss=in_batch_negatives reads no scores and trains every pair .* with the score"
+            "^--loss=in_batch_negatives reads no scores and trains every pair .* with score"
             " .* Choose the pairs with --min_positive_score, or take the column out of the file",
         ),
         (
@@ -340,13 +340,13 @@ TRIPLET = {"text_a_column": "a", "text_b_column": "p", "negative_column": "n"}
         (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line has 3 columns, but the header names 4"),
         (
             *(TABLE, PAIR, {"unread_scores": "score", "loss": "in_batch_negatives"}),
-            "^--loss=in_batch_negatives reads no scores and trains every pair .* the score -1; the",
+            "^--loss=in_batch_negatives reads no scores and trains every pair .* score -1 \\(the",
         ),
         (
             TRIPLETS.replace("n\n", "n\ts\n").replace("z", "z\t0.5").replace("w", "w\t5"),
             TRIPLET,
             {"unread_scores": "s", "loss": "triplet"},
-            "^--loss=triplet reads no scores and trains every pair .* the score 0.5; the high",
+            "^--loss=triplet reads no scores and trains every pair .* score 0.5 \\(the high",
         ),
         (TABLE, SCORED, {"refuse_empty": True}, "line 3: the line is empty, but examples fol"),
         (

@@ -104,14 +104,14 @@ def _copied_layers(
     if len({BertConfig if type(x) is DistilBertConfig else type(x) for x in both}) > 1:
         raise UserError(
             "The student can begin with the teacher's weights only if both are models of one kind"
-            f" (DistilBERT is BERT): --bert_config_file describes a model of {config.NAME}, and the"
-            f" teacher is one of {teacher_config.NAME}. {distillation.OTHER_WEIGHTS}"
+            f" (DistilBERT is BERT): --bert_config_file describes {config.NAME}, and the teacher"
+            f" is {teacher_config.NAME}. {distillation.OTHER_WEIGHTS}"
         )
     heads, teacher_heads = (x.num_attention_heads for x in both)
     if heads != teacher_heads:
         raise UserError(
-            "The student can begin with the teacher's weights only if both have as many heads:"
-            f" num_attention_heads of --bert_config_file is {heads}, and the teacher's is"
+            "The student can begin with the teacher's weights only if both have the same number of"
+            f" heads: num_attention_heads of --bert_config_file is {heads}, and the teacher's is"
             f" {teacher_heads}. {distillation.OTHER_WEIGHTS}"
         )
     counts = [len(x.layer_scopes) for x in both]
