@@ -231,7 +231,7 @@ class Search:
     def _badness(self, trial: Trial) -> tuple[bool, float]:
         """Returns whether a trial failed or lacks the metric, and a number: lower is better."""
         value = trial.results.get(self._settings.metric, math.nan)
-        failed = trial.status != 0 or math.isnan(value)
+        failed = trial.status != 0 or not math.isfinite(value)
         return failed, 0.0 if failed else value if self._settings.minimize else -value
 
     def best(self, among: Sequence[Mapping[str, str]] | None = None) -> Trial | None:

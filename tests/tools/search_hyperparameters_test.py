@@ -243,8 +243,9 @@ def test_damaged_records_are_refused(tmp_path, stand_in):
 
 
 def test_results_that_are_no_numbers_are_null_in_json(stand_in):
-    """JSON has no NaN and no infinity; read again, they are NaN."""
-    stand_in.search(["learning_rate=0.02"], "--more_results=loss = nan\neval_perplexity = inf\n")
+    """JSON has no NaN and no infinity; read again, they are NaN. Neither is ever the best."""
+    more = "--more_results=loss = nan\neval_perplexity = inf\n"
+    stand_in.search(["learning_rate=0.02"], more)
     results = {"eval_accuracy": 20.0, "eval_loss": -19.0, "global_step": 7.0}
     for path in ("best_trial.json", "learning_rate-0.02/trial.json"):
         record = json.loads((stand_in.folder / path).read_text())
@@ -252,6 +253,8 @@ def test_results_that_are_no_numbers_are_null_in_json(stand_in):
     [trial] = read_trials(str(stand_in.folder)).values()
     nan = pytest.approx(math.nan, nan_ok=True)
     assert trial.results == {**results, "loss": nan, "eval_perplexity": nan}
+    told = refusal(stand_in.search, ["learning_rate=0.05"], more, metric="eval_perplexity")
+    assert told == "every trial failed; their messages are above"
 
 
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
