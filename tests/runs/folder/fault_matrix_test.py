@@ -9,6 +9,7 @@ from tests.support.pretraining_runs import ROOT
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_every_instant_with_every_fault(tmp_path):
     found = fault_matrix.table(tmp_path)
     assert found.count(" same bits ") + found.count(" refused ") >= 60
