@@ -108,20 +108,32 @@ def python(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory, python) -> tuple[Path, float]:
+def pool():
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        yield pool
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory, python, pool) -> concurrent.futures.Future[tuple[Path, float]]:
     """The quickstart's output, with what it printed in `log`, and the seconds that it took."""
     folder = make_checkout(tmp_path_factory.mktemp("quickstart"), python)
-    began = time.monotonic()
-    log = execute(shlex.join([sys.executable, *QUICKSTART]), folder, of_a_user())
-    seconds = time.monotonic() - began
-    output = folder / "output" / "quickstart"
-    (output / "log").write_text(log)
-    return output, seconds
+
+    def run() -> tuple[Path, float]:
+        began = time.monotonic()
+        log = execute(shlex.join([sys.executable, *QUICKSTART]), folder, of_a_user())
+        seconds = time.monotonic() - began
+        output = folder / "output" / "quickstart"
+        (output / "log").write_text(log)
+        return output, seconds
+
+    return pool.submit(run)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("runs")  # which other pages begin beside the quickstart
 def test_the_quickstart_learns(quickstart):
-    folder, seconds = quickstart
+    folder, seconds = quickstart.result()
     assert seconds < 300, f"the quickstart took {seconds:.0f} s"
     lines = (folder / "eval_results.txt").read_text().splitlines()
     results = dict(line.split(" = ") for line in lines)
@@ -190,24 +202,24 @@ def run_notebook(path: Path, folder: Path, finished_quickstart: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(request, tmp_path_factory, python):
+def runs(request, tmp_path_factory, python, pool):
     """The runs of the chosen pages and notebooks, by name or path; two at a time."""
     here = [item for item in request.session.items if item.path == request.path]
-    chosen = [item for item in here if "runs" in item.fixturenames]
+    chosen = [item for item in here if "runs" in item.fixturenames and hasattr(item, "callspec")]
     keys = [next(iter(item.callspec.params.values())) for item in chosen]
-    finished = None
-    if any(key not in TEXTS or needs_quickstart(key) for key in keys):
-        finished, _ = request.getfixturevalue("quickstart")
+    waiting = [key for key in keys if key not in TEXTS or needs_quickstart(key)]
+    # The quickstart takes one thread, and the pages that do not need it the other.
+    begun = request.getfixturevalue("quickstart") if waiting else None
 
     def run(key: str | Path) -> str | None:
+        finished = begun.result()[0] if key in waiting else None
         folder = tmp_path_factory.mktemp("page")
         if key in TEXTS:
             return run_page(key, folder, python, finished)
         return run_notebook(key, folder, finished)
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        yield {key: pool.submit(run, key) for key in keys}
-        pool.shutdown(cancel_futures=True)
+    keys.sort(key=lambda key: key in waiting)
+    return {key: pool.submit(run, key) for key in keys}
 
 
 @pytest.mark.parametrize("page", pages_with_commands())
