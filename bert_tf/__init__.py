@@ -98,7 +98,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if not _HOMES[name].startswith(_LIGHT):
-            quiet_start.import_tensorflow()  # first, or the module would import it with messages
+            quiet_start.import_tensorflow()  # quietly, before the module imports it
         with quiet_start.deferred_imports():
             return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from bert_tf.errors import UserError, quoted
 
-# The smallest and the largest number whose inverse float32 also holds; updates use both. Devices
-# treat smaller numbers as 0.
+# The smallest and the largest number whose inverse float32 also holds; updates use the number and
+# the inverse. Devices treat smaller numbers as 0.
 FLOAT32_RANGE = 2.0**-126, 2.0**126
 
 
@@ -61,7 +61,7 @@ class Bounds:
             return self.contain(value)
         if not fits_float32(value) or not self.contain(value):
             return False
-        strict = Bounds(above=self.above, below=self.below)  # float32 only rounds the other bounds
+        strict = Bounds(above=self.above, below=self.below)  # rounding may cross the other bounds
         return isinstance(value, int) or strict.contain(_in_float32(value))
 
     def contain(self, value: Any) -> bool:
@@ -74,7 +74,7 @@ class Bounds:
         )
 
     def float32_note(self, value: Any) -> str:
-        """Returns a note for the error message if the number is only out of float32's range."""
+        """Returns a note for the message if a number is within the bounds, but not in float32."""
         finite = isinstance(value, int | float) and -math.inf < value < math.inf
         if not finite or not self.contain(value) or self.hold(value):
             return ""

@@ -122,6 +122,6 @@ def check_regular(path: str, place: str) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(
-            f"{place} must be a regular file, but it is a pipe or a device; copy what it gives to a"
+            f"{place} must be a regular file, but it is a pipe or a device; copy its output to a"
             " file"
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from absl import logging
 
-# A run of marks is only tried from its first mark, or the time would grow with its square.
+# Matches a run of marks only from its first mark; otherwise the time would be quadratic.
 _SENTENCE_END = re.compile(
     r"""
     (?:
@@ -37,7 +37,7 @@ EmptyReport = Callable[[int, int], None]
 
 
 class Document:
-    """A document: sentence i has the tokens from edge(i) to before edge(i + 1)."""
+    """A document: sentence i has the tokens [edge(i), edge(i + 1))."""
 
     __slots__ = ("_documents", "_first_edge", "_first_token", "_taken", "num_sentences")
 
@@ -131,7 +131,7 @@ class Documents:
         return values[np.array(self._order)]
 
     def mark_used(self, least: int = 0) -> None:
-        """Marks the tokens of `taken` as used and empties it, once it has `least` numbers."""
+        """Once `taken` has `least` numbers, marks its tokens as used and empties it."""
         if len(self.taken) < max(least, 2):
             return
         starts, ends = np.array(self.taken).reshape(-1, 2).T.astype(np.int64)
@@ -169,7 +169,7 @@ class Documents:
         if self.high is not None:
             self.high.frombytes((ids >> 16).astype(np.uint8).tobytes())
         end = self._end
-        first = 0  # of the open document's lines in this batch
+        first = 0  # index of the open document's first line in this batch
         for number, (line, length) in enumerate(
             zip(lines, np.diff(row_splits).tolist(), strict=True)
         ):
@@ -265,7 +265,7 @@ def split_sentences(text: str) -> list[str]:
 
     A sentence ends at the end of a line; at an ideographic full stop, question mark or exclamation
     mark; and at . ! ? or an ellipsis, with closing quotes and brackets, if white space but no
-    lower-case letter follows. A full stop after an initial or a common English title ends nothing.
+    lower-case letter follows. Full stops after initials and common English titles do not count.
 
     tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines lack
     it.

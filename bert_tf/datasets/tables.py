@@ -71,7 +71,7 @@ def number_in(cell: str) -> float:
 
 
 def check_delimiter(delimiter: str | None) -> None:
-    """Raises UserError unless --delimiter is a character, or None for the file's ending."""
+    """Raises UserError unless --delimiter is one character, or None (the file's ending decides)."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
         raise UserError(
             "--delimiter must be one character, neither a quote nor the end of a line; got"

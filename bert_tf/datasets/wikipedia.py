@@ -26,7 +26,7 @@ from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf
 
 # Numbers of the namespaces Media, File and Category, and their English names, which every wiki
-# accepts in addition to its own names. A link to one of them shows a file or sorts the article.
+# accepts in addition to its own names. Links to them show a file or categorize the article.
 _MEDIA_NUMBERS = ("-2", "6", "14")
 _MEDIA_NAMES = ("media", "file", "image", "category")
 
@@ -43,8 +43,8 @@ _LIST = "\0"  # marks the line of a list's item; never occurs in text
 # The parser's time grows with the square of the number of brackets open at once, so a malicious
 # page could take days. Articles have a few dozen open brackets.
 _MOST_OPEN = 200
-_LONGEST_NAME = 40  # of a template that is counted
-# A match with group 1 opens, any other match closes. Tags that may stay open are not counted.
+_LONGEST_NAME = 40  # characters to keep of a counted template's name
+# A match with group 1 opens a bracket, others close one. Tags that may stay open are not counted.
 _NESTING = (
     re.compile(r"(\{)|\}"),
     re.compile(r"(\[)|\]"),
@@ -69,7 +69,7 @@ _left_out: collections.Counter[str] = collections.Counter()
 class Article(NamedTuple):
     title: str
     markup: str
-    media: frozenset[str]  # prefixes, in lower case, of links that show a file or sort the article
+    media: frozenset[str]  # lower-case prefixes of links that show a file or categorize the article
 
 
 def read_articles(path: str, flag: str) -> Iterator[Article]:
@@ -274,7 +274,7 @@ _ARGUMENT = {
     "langx": 1,
     **dict.fromkeys("lang transl transliteration translit xlit script".split(), -1),
 }
-# Notes, marks of editors and pronunciations: nothing of a sentence is lost without them.
+# Notes, marks of editors and pronunciations: a sentence is complete without them.
 _SILENT = frozenset(
     "citation_needed cn fact sfn sfnp sfnm efn efn-ua refn r rp ref note notetag nbref when who"
     " which whom by_whom clarify clarification_needed dubious page_needed pn better_source_needed"
@@ -299,7 +299,7 @@ def template_name(name: str) -> str:
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
     """Returns what a template shows; "" for notes and pronunciations, None if it is unknown.
 
-    It knows the commonest templates within lines, which hold numbers, names and signs. `params`
+    The commonest templates within lines, which hold numbers, names and signs, are known. `params`
     are mwparserfromhell's; `show` returns the text of a parameter's value.
     """
     if name in _CHARACTERS:

@@ -48,7 +48,7 @@ class Evaluator:
         )
 
     def evaluate(self, source: EvaluationInput) -> dict[str, float]:
-        """Returns the objective's metrics, and `loss`, the mean weighted by examples."""
+        """Returns the objective's metrics, and `loss`, the mean over the examples."""
         batch_size = source.batch_size
         distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
         with record_checks.explained(source.files, source.schema):

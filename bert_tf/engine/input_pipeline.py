@@ -26,15 +26,15 @@ Batch = dict[str, tf.Tensor]
 # Changes a batch's features at random, seeded by each example's key, uint64 [batch].
 Augment = Callable[[Batch, tf.Tensor], Batch]
 _READ_AHEAD = 64  # records of each file
-# Batches to parse and mask at a time: one for each core, but few, because memory and a saved
-# position hold all of them.
+# The most batches to parse and mask at a time, one on each core: memory and a saved position hold
+# all of them.
 _MOST_PARSERS = 8
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PARSERS = min(_MOST_PARSERS, _CORES)
 # How much to read to test a restored position: more than the buffers hold.
 _DRAWN_BATCHES = 2 * _MOST_PARSERS
 _DRAWN_RECORDS = 2 * _READ_AHEAD * READERS
-# To estimate the number of records. Few files of at most `_COUNTED_BYTES` are counted exactly.
+# To estimate the number of records. Up to 10 files of `_COUNTED_BYTES` in all are counted exactly.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
 _WATCHED_FILES = 128  # files to check at each save; in a bucket each costs a request
@@ -44,7 +44,7 @@ plain_function = tf.autograph.experimental.do_not_convert
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Turns off autotuning: it gains nothing here, and its thread can delay the exit a minute."""
+    """Turns off autotuning: it gains nothing, and its thread can delay the exit by a minute."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -56,7 +56,7 @@ def parsed(dataset: tf.data.Dataset, parse: Callable[..., Any]) -> tf.data.Datas
 
 
 class TrainingInput:
-    """An endless, shuffled iterator over training batches whose place can be saved.
+    """An endless, shuffled iterator over training batches whose position can be saved.
 
     Files are shuffled and read four at a time in turn; records pass through a buffer of 100
     (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
@@ -213,7 +213,7 @@ class TrainingInput:
             if self._can_go_on():
                 self._go_to(prefix, seed)
                 return True
-            _warn(prefix, "belongs to files of other content: it lies amid a record")
+            _warn(prefix, "belongs to files with different content: it is inside a record")
         except (tf.errors.OpError, ValueError) as error:
             _warn(prefix, f"cannot be read: {record_checks.one_line(error)}")
         self._use(files, files)
@@ -231,7 +231,7 @@ class TrainingInput:
             logging.warning("%s has no position in the input beside it", prefix)
             return None
         try:
-            saved = read_json(path, path, "it must be as a run has saved it")
+            saved = read_json(path, path, "it must be the file that a run saved")
         except UserError as error:
             return _warn(prefix, f"cannot be read: {error}")
         if not isinstance(saved, dict):
@@ -257,9 +257,9 @@ class TrainingInput:
         if different:
             return _warn(prefix, f"belongs to other {' and '.join(different).replace('_', ' ')}")
         if not is_same:
-            return _warn(prefix, "belongs to files of other content")
+            return _warn(prefix, "belongs to files with different content")
         if saved.get("features", self._features()) != self._features():
-            return _warn(prefix, "belongs to batches of other features")
+            return _warn(prefix, "belongs to batches with different features")
         replicas = self._shard.replicas
         if saved.get("replicas", replicas) != replicas:
             logging.warning(
@@ -331,7 +331,7 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Counts up to ten files with 32 MB in all; otherwise reads 1,000 records from up to ten files.
+    Counts up to ten files with 32 MB in all; else reads 1,000 records from each of up to ten.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)
@@ -362,7 +362,7 @@ def trained_on(prefix: str) -> set[tuple[int, str]]:
         if not path.startswith(f"{prefix}.input") or not path.endswith(".json"):
             continue
         try:
-            saved = read_json(path, path, "it must be as a run has saved it")
+            saved = read_json(path, path, "it must be the file that a run saved")
             lengths = [length for _, length in saved["files"]]
             found.update(zip(lengths, saved["digests"], strict=True))
         except (UserError, KeyError, TypeError, ValueError):

@@ -47,7 +47,7 @@ def _raise_again(unraisable) -> None:
 
 
 def raised() -> KeyboardInterrupt | None:
-    """Returns a signal's last interrupt, which TensorFlow may have turned into a RuntimeError."""
+    """Returns the last interrupt raised by a signal; TensorFlow may make it a RuntimeError."""
     return _raised
 
 

@@ -14,7 +14,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import records
 
 MAX_AUTO_LENGTHS = 8  # for `auto`: more would save little, and each must be compiled
-LENGTH_MULTIPLE = 16  # for `auto`: full vector units
+LENGTH_MULTIPLE = 16  # for `auto`: multiples fill the vector units
 _LEAST_SHARE = 16  # a length is compiled if at least one batch in sixteen needs it
 
 

@@ -28,7 +28,7 @@ from bert_tf.engine.steps import Replicas
 from bert_tf.errors import UserError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
-_SMALL = 64  # elements; smaller variables are brought back after each loop
+_SMALL = 64  # elements; variables up to this size are fetched after each loop
 _AXIS = "replica"  # of the mesh of devices
 
 
@@ -224,7 +224,7 @@ def connect(
     Args:
         num_cpu_devices: number of devices to split the CPU into; None for the TPU, or what JAX
             finds.
-        num_tpu_cores: number of devices that there must be; None for any.
+        num_tpu_cores: required number of devices; None for any.
         processes: address of process 0, HOST:PORT, or "auto" where JAX finds the processes by
             itself; number of processes; number of this one. All None for a single process.
         cache_dir: local or gs:// folder for compiled steps; None for `tpu_cache_dir` on a TPU, and
@@ -278,11 +278,11 @@ WAIT_SECONDS = 300.0  # for the other processes at the start
 _TEXT_BYTES = 2**16  # words are compared up to this length
 _PARTING_SECONDS = 10.0  # for the other processes at the end of a failed run
 
-# Names of gRPC's and gloo's errors, in JAX's errors when a different process has ended.
+# Names of gRPC's and gloo's errors, in JAX's errors when another process has ended.
 _LOST = re.compile(
     "Gloo|UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED|ABORTED|[Cc]onnection (reset|clos)"
 )
-_lost: list[float] = []  # seconds to wait before the exit, once a different process has ended
+_lost: list[float] = []  # seconds to wait before the exit, once another process has ended
 
 
 def join(coordinator: str, number: int | None, index: int | None) -> None:
@@ -311,7 +311,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
     meeting.join(WAIT_SECONDS)
     if meeting.is_alive():
         _lost.append(0.0)
-        missing = "process 0 does not answer" if index else "the other processes did not come"
+        missing = "process 0 does not answer" if index else "the other processes did not connect"
         raise ConnectionError(
             f"--coordinator={coordinator}: {missing} within {WAIT_SECONDS:g} s. Start the same"
             " command on every machine, each with its own --process_index, and let the port through"
@@ -358,7 +358,7 @@ def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str])
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Raises ConnectionError if JAX fails in this context because a different process has ended."""
+    """Raises ConnectionError if JAX fails in this context because another process has ended."""
     from jax.errors import JaxRuntimeError
 
     try:

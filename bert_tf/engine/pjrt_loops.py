@@ -76,7 +76,7 @@ class _Loop:
                 batch = next(batches)
                 arrived.append(time.monotonic())
                 if len(running) > 1:
-                    goes_on = take()  # the drawn batch is used: the input's position counts it
+                    goes_on = take()  # this batch is still used: the input's position counts it
                 step = self.step_of(batch)
                 running.append(pool.submit(_fetch, step(batch, *hold(step))))
             while running:

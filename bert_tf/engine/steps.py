@@ -157,7 +157,7 @@ class Replicas:
             return gathered
         size = gathered.shape[0] // self.count
         blocks = tf.reshape(gathered, [self.count, size, *gathered.shape[1:]])
-        return tf.gather(blocks, self.number)  # XLA slices by constants only
+        return tf.gather(blocks, self.number)  # XLA slices only at constant positions
 
 
 _replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar(
@@ -253,9 +253,9 @@ def reduce_gradients(
     """Returns the gradients reduced over replicas and clipped, and the norm before clipping.
 
     `local_clip_sum` clips each replica's own gradient, then sums. The original does so on TPUs: it
-    does not call CrossShardOptimizer.compute_gradients, which would divide. The returned norm is
-    the replica's own. `global_mean_clip` clips the mean of the replicas' gradients and returns the
-    norm of this mean.
+    does not call CrossShardOptimizer.compute_gradients, which would make a mean of the sum. The
+    returned norm is the replica's own. `global_mean_clip` clips the mean of the replicas' gradients
+    and returns the norm of this mean.
 
     With one replica both are the same, and IndexedSlices are kept: their norm counts duplicate rows
     separately, as in the original. With several replicas the reduction makes them dense. A

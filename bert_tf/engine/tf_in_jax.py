@@ -64,8 +64,8 @@ def lower(function: Any, inputs: Any) -> Program:
     if count != first + len(variables):
         raise RuntimeError(
             f"TensorFlow lowered a step of {first} inputs and {len(variables)} variables to a"
-            f" program of {count} parameters: it has made a constant of one that an assertion or a"
-            " shape depends on, so the program would not read it"
+            f" program of {count} parameters: it has made a constant of an input or variable that"
+            " an assertion or a shape depends on, so the program would not read its value"
         )
     results = tf.nest.map_structure(
         lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs
@@ -74,7 +74,7 @@ def lower(function: Any, inputs: Any) -> Program:
     if sorted(aliases) != [number + i for i in range(len(aliases))]:
         raise RuntimeError(
             f"TensorFlow lowered a step of {number} results to a program whose results"
-            f" {sorted(aliases)} are new values of variables, instead of those that follow"
+            f" {sorted(aliases)} are new values of variables; these must come last"
         )
     updated = [aliases[i] - first for i in sorted(aliases)]
     kept = sorted({*range(len(variables))} - {*updated})

@@ -107,7 +107,7 @@ def test_a_place_in_files_of_other_content_is_not_restored(tmp_path, caplog, dig
         change_place(prefix, digests=None, checksum=None)
     resumed = training_input([path], batch_size, seed=8)
     assert not resumed.restore(prefix)
-    assert "ckpt belongs to files of other content" in caplog.text
+    assert "ckpt belongs to files with different content" in caplog.text
     assert draw(resumed.iterator, 5) == draw(training_input([path], batch_size, 8).iterator, 5)
 
 
@@ -157,7 +157,7 @@ def test_a_place_with_batches_of_other_features_is_not_restored(files, tmp_path,
     prefix = save_place(source, tmp_path)
     resumed = training_input(files, seed=8, augment=lambda features, keys: change(features))
     assert not resumed.restore(prefix)
-    assert "ckpt belongs to batches of other features" in caplog.text
+    assert "ckpt belongs to batches with different features" in caplog.text
     assert len(next(resumed.iterator)["ids"]) == 13
     if len(resumed.iterator.element_spec) != 2:
         change_place(prefix, features=None, checksum=None)  # as earlier versions saved it
