@@ -184,7 +184,7 @@ def head_to_export(settings: ExportSettings, folder: ModelFolder) -> str:
     if head == "squad" and head_options(folder.shapes):
         raise UserError(
             f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
-            " answers need a beam or a classifier that programs without bert_tf do not have."
+            " answers need a beam search or a classifier that programs without bert_tf do not have."
             " Use bert_tf.load(...).answer, or fine-tune without --joint_prediction and"
             " --answerable_classifier"
         )

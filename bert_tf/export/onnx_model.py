@@ -158,7 +158,7 @@ class OnnxModel:
             x = graph("Reshape", x, np.array([0, 0, heads, size // heads]))  # [B, S, N, D]
             return graph("Transpose", x, perm=perm)
 
-        # The key's bias adds the same to all scores of a query, so softmax drops it.
+        # The key's bias adds the same number to all scores of a query: the softmax does not change.
         queries = split(query, [0, 2, 1, 3], self._folder.read(f"{query}bias"))
         scores = graph("MatMul", queries, split(key, [0, 2, 3, 1]))
         scores = graph("Div", scores, np.float32(math.sqrt(size // heads)))  # [B, N, S, S]

@@ -138,9 +138,9 @@ class PieceTrie(tf.Module):
 def _nodes(
     vocab: Mapping[str, int], max_input_chars_per_word: int
 ) -> tuple[list[str], dict[str, int]]:
-    # A name is "0" (first piece of a word) or "1" (later piece) plus the characters that lead
-    # there. Nodes are sorted by depth, then by name. Tokens that cannot occur in a word are left
-    # out.
+    # A node's name is "0" (first piece of a word) or "1" (later piece) plus the characters that
+    # lead to it. Nodes are sorted by depth, then by name. Tokens that cannot occur in a word are
+    # left out.
     ids = {}
     for token, token_id in vocab.items():
         # Words never begin with "##": "#" is punctuation, which is split off.

@@ -36,8 +36,8 @@ class Preprocessor(keras.layers.Layer):
         in_graph: whether texts are split by core TensorFlow operations only, so that the layer also
             works in an exported graph and in a Keras model that takes texts. With False the graph
             calls Python, which is several times faster, but only works in this process. None is
-            True if possible: for a vocabulary of word pieces without an added token that is a
-            single word or normalized.
+            True if possible: for a vocabulary of word pieces without added tokens that have
+            `single_word` or `normalized` set.
         **kwargs: arguments of a Keras layer, such as `name`.
 
     Attributes:
@@ -82,7 +82,7 @@ class Preprocessor(keras.layers.Layer):
         if in_graph is not False and isinstance(tokenizer, FastTokenizer) and not unfindable:
             self._in_graph = TextInputs(tokenizer, self.max_seq_length)
         elif in_graph:
-            has = f"the added tokens {listed(unfindable)}" if unfindable else "another vocabulary"
+            has = f"the added tokens {listed(unfindable)}" if unfindable else "a different kind"
             raise UserError(
                 "in_graph=True needs a vocabulary of word pieces, without added tokens that are"
                 f" single words or normalized; the model has {has}. Leave in_graph out: in"
@@ -184,7 +184,7 @@ def _strings(texts: Any) -> tf.Tensor:
     if tensor is None or tensor.dtype != tf.string or tensor.shape.rank not in (0, 1):
         what = f"a tensor, {tensor.dtype.name} {tensor.shape}" if tensor is not None else ""
         raise UserError(
-            "texts must be strings, one axis of them or a single one, or a tuple of two such, the"
-            f" first and the second texts of pairs; received {what or quoted(texts)}"
+            "texts must be a string, or a list or tensor of strings with one axis, or a tuple of"
+            f" two of these for pairs of texts; received {what or quoted(texts)}"
         )
     return tensor

@@ -80,7 +80,7 @@ def _call(description: Mapping[str, Any], folder: ModelFolder) -> str:
 
 
 def _notes(description: Mapping[str, Any], folder: ModelFolder) -> Iterator[str]:
-    """Yields what callers must know of this model's inputs and outputs."""
+    """Yields what callers must know about this model's inputs and outputs."""
     head, config, settings = description["head"], folder.config, folder.vectors
     if head == "masked_lm":
         mask = folder.tokenizer.mask_token
@@ -89,8 +89,8 @@ def _notes(description: Mapping[str, Any], folder: ModelFolder) -> Iterator[str]
         yield "`labels.txt`: the classes, in the order of the outputs' last axis."
     if head == "classification" and config.is_multi_label:
         yield (
-            "`probabilities`: of each class on its own, since a text can have several; they do"
-            f" not add up to 1. A text has the classes of at least {config.threshold:.4g}."
+            "`probabilities`: one for each class, since a text can have several; they do not add"
+            f" up to 1. A text has the classes with at least {config.threshold:.4g}."
         )
     if head == "regression" and folder.has_sigmoid:
         yield (

@@ -56,11 +56,11 @@ class ExportSettings(Settings):
     dtype: str = Group.OUTPUT.setting(
         FLOAT32,
         help="What the exported model computes with. bfloat16 also halves the size of the weights,"
-        " and is fast on processors that multiply it (amx_bf16, or AMD's avx512_bf16). Outputs are"
+        " and is fast on CPUs that multiply bfloat16 (amx_bf16, or AMD's avx512_bf16). Outputs are"
         " float32.",
         choices=DTYPES,
         needs=("format", SAVED_MODEL),
-        because="ONNX Runtime and LiteRT have no fast bfloat16 on a processor",
+        because="ONNX Runtime and LiteRT do not have fast bfloat16 on CPUs",
     )
     head: str | None = Group.MODEL.setting(
         None,

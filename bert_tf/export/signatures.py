@@ -53,9 +53,9 @@ def outputs_of(
 ) -> Outputs:
     """Returns the function that computes a head's outputs by name, each float32.
 
-    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], the same as by the
-        folder's `encode`, unless `encode` leaves out the tokens of a prompt; `pooled_output`
-        [B, H], if the model has a pooler.
+    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, size], as the folder's
+        `encode` returns them, but not if `encode` leaves out the tokens of a prompt;
+        `pooled_output` [B, H], if the model has a pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
     regression: `values` [B].

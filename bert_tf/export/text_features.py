@@ -72,7 +72,7 @@ class TextFeatures:
                 inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
                 self._length = inputs["input_ids"]["shape"][-1]
                 vectors = vector_settings(described.get("vectors", {}))
-            what, none = f"the max_seq_length of {path}", "for that of the folder"
+            what, none = f"the max_seq_length of {path}", "for the folder's"
             check_count("max_seq_length", max_seq_length, 4, longest, what, none)
             self.max_seq_length = max_seq_length or longest
             tokenizer = load_tokenizer(vocab_file, do_lower_case)
@@ -125,8 +125,8 @@ class TextFeatures:
         counts = {_num_choices(*row) if isinstance(row, tuple) else 0 for row in rows}
         if len(counts) != 1 or counts == {0}:
             raise UserError(
-                "texts must be a list of (context, [choice, choice, ...]), with as many choices in"
-                f" each; received {quoted(texts)}"
+                "texts must be a list of (context, [choice, choice, ...]), with the same number"
+                f" of choices in each; received {quoted(texts)}"
             )
         (count,) = counts
         pairs = [(context, choice) for context, choices in rows for choice in choices]

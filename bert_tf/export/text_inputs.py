@@ -126,7 +126,7 @@ class TextInputs(tf.Module):
         num_rows = tf.shape(kept)[0]
         start, second_start = starts[:num_rows], starts[-num_rows:]
         sep = kept[:, tf.newaxis] + 1
-        end = sep + (second_kept + is_pair)[:, tf.newaxis]  # of the last [SEP]
+        end = sep + (second_kept + is_pair)[:, tf.newaxis]  # position of the last [SEP]
         # Without examples tf.reduce_max is negative.
         position = tf.range(tf.maximum(tf.reduce_max(end), 1) + 1)
         in_first = (position > 0) & (position < sep)

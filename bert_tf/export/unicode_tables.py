@@ -2,7 +2,7 @@
 
 A character becomes a string of symbols. A symbol is an int: `SPACE`, `UNKNOWN` for a character that
 occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary. Two more kinds only
-occur in lower-cased text, where `text_inputs` puts marks in order:
+occur where accents are stripped; there `text_inputs` puts marks in order:
 
 *   `DROPPED`, a nonspacing mark of combining class 0. It separates runs of marks before it is
     removed.

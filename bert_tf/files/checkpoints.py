@@ -181,7 +181,7 @@ class CheckpointReader:
         """Returns a prefix of the files that TensorFlow does not read as a glob pattern."""
         if not re.search(r"[\[\\]", self.prefix):
             return self.prefix
-        if "://" in self.prefix:  # where links do not exist
+        if "://" in self.prefix:  # a bucket has no links
             checkpoint_names.check_path(self.prefix, flag)
         self._links = tempfile.TemporaryDirectory(prefix="bert_tf_")
         prefix = os.path.join(self._links.name, "model.ckpt")
@@ -206,12 +206,12 @@ class CheckpointReader:
         with self._explained(f"{name} cannot be read"):
             key, shape = self._sources[name]
             value = self._reader.get_tensor(key)
-            if "/.ATTRIBUTES/" in key:  # of an object graph
+            if "/.ATTRIBUTES/" in key:  # from an object graph
                 value = value.T if name.endswith("output_weights") else value.reshape(shape)
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise DamagedCheckpointError(
-                f"{self._place}: every weight must be a finite number, and {name} has"
-                f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
+                f"{self._place}: every weight must be a finite number, but"
+                f" {np.sum(~np.isfinite(value))} of {value.size} in {name} are not"
             )
         number = checkpoint_names.number_of(self.prefix)
         if name == "global_step" and (value < 0 or number not in (None, value)):

@@ -99,7 +99,7 @@ def read_model_input(folder: str) -> ModelInput:
     """Reads a folder's `model_input.json`; without the file, nothing is known."""
     path = os.path.join(folder, MODEL_INPUT_FILE)
     found = whole_files.read_checked(path)
-    rule = "correct it, or delete it, and the model is used without these notes"
+    rule = "correct it, or delete it; the model is then used without these notes"
     names = [field.name for field in dataclasses.fields(ModelInput)]
     if not found.keys() <= {*names}:
         raise UserError(

@@ -217,7 +217,7 @@ def find_weights(
     if missing or unknown:
         raise UserError(
             f"{place}: the encoder {graph.paths[encoder] or 'at the root'} must have the variables"
-            f" of one of {generation.generation}; it is a different model, or incomplete."
+            f" of an encoder of {generation.generation}; it is a different model, or incomplete."
             f" Missing: {listed(missing) or 'none'}; unexpected: {listed(unknown) or 'none'}"
         )
     _add_heads(graph, encoder, weights)
@@ -293,7 +293,7 @@ _HEADS = {
 _LAYER = """_attention_layer/_softmax _attention_layer/_dropout_layer _attention_dropout
     _intermediate_activation_layer _inner_dropout_layer _output_dropout _attention_layer_norm/axis
     _output_layer_norm/axis _attention_layer_norm=_attention_layer_norm_kv"""
-_DENSE = "{0}/partial_output_shape {0}/full_output_shape"  # for each dense layer in a layer
+_DENSE = "{0}/partial_output_shape {0}/full_output_shape"  # for each dense sublayer
 _ENCODER = """_embedding_dropout _attention_mask_layer inputs _config/initializer/config
     _embedding_norm_layer/axis layer-0 layer-2 layer-5 layer-7 layer-8 layer-9
     _embedding_layer=layer_with_weights-0=layer-1
@@ -363,7 +363,7 @@ def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> Non
 
 
 def _at(root: Any, path: str, value: Any = None) -> Any:
-    """Returns the object at a path; makes missing objects on the way, and `value` the last one."""
+    """Returns the object at a path; makes missing objects on the way; `value` is the last one."""
     name, _, rest = path.partition("/")
     if not hasattr(root, name):
         setattr(root, name, tf.Module() if rest or value is None else value)

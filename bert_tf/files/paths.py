@@ -1,4 +1,4 @@
-"""Lists folders, finds where a path is written, and refuses to overwrite files that are read.
+"""Lists folders, resolves the paths of files to write, and refuses to overwrite input files.
 
 Links are followed; devices and pipes are written in place.
 """
@@ -131,5 +131,5 @@ def _follow(path: str, place: str) -> str:
 
 
 def _is_of_process(path: str) -> bool:
-    # Links there refer to open files; their text is not a path.
+    # Links under /proc refer to open files; their text is not a path.
     return os.path.realpath(os.path.dirname(path) or os.curdir).startswith("/proc/")

@@ -81,17 +81,17 @@ def process_space() -> str:
 
 
 def age() -> float:
-    """Returns the seconds since this process was started; 0 if the system does not tell."""
+    """Returns the seconds since this process was started; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
         with open("/proc/self/stat") as reader:
-            ticks = int(reader.read().rpartition(")")[2].split()[19])  # proc_pid_stat(5), 22
+            ticks = int(reader.read().rpartition(")")[2].split()[19])  # proc_pid_stat(5), field 22
         began = ticks / os.sysconf("SC_CLK_TCK")
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 0.0)
     return 0.0
 
 
 def runs(pid: int) -> bool:
-    """Returns whether a process of this number exists in this process's space."""
+    """Returns whether a process with this number exists in this process's space."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

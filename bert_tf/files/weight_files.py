@@ -73,10 +73,11 @@ def check_no_adapter(folder: str) -> None:
     path = os.path.join(folder, _ADAPTER)
     if tf.io.gfile.exists(path):
         raise UserError(
-            f"{path} says that the model has an adapter (LoRA or the like), which changes what its"
-            " weights give and is not supported. Merge it into them with: "
+            f"{path} says that the model has an adapter (LoRA or the like), which changes what the"
+            " weights compute and is not supported. Merge it into the weights with: "
             + _MERGE.format(folder=folder)
-            + f", and copy the tokenizer's files to MERGED. If it is merged, delete {_ADAPTER}"
+            + ", and copy the tokenizer's files to MERGED. If it is merged already, delete"
+            f" {_ADAPTER}"
         )
 
 

@@ -1,6 +1,6 @@
 """Writes folders atomically: a folder appears only when its content is complete.
 
-On Linux an earlier folder is replaced in one step. Readers notice this by `Unreplaced`.
+On Linux an earlier folder is replaced in one step. Readers notice this with `Unreplaced`.
 
 A link is followed: the folder that it leads to is replaced. A folder that cannot be renamed, such
 as a mounted volume, is emptied and filled instead. Its `marker` is removed first and written last:
@@ -135,14 +135,14 @@ def _exchange(one: str, other: str) -> bool:
     """Exchanges the names of two local folders in one step; returns whether that was possible."""
     if "://" in one:
         return False
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)  # of Linux
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)  # Linux only
     here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
     paths = here, os.fsencode(one), here, os.fsencode(other)
     return renameat2 is not None and renameat2(*paths, exchange) == 0
 
 
 def _cannot_be_renamed(final: str) -> bool:
-    """Returns True for a mount, the current folder, or a folder in a read-only one."""
+    """Returns True for a mount, the current folder, or a folder whose parent is read-only."""
     if "://" in final or not os.path.isdir(final):
         return False
     used = os.path.samefile(final, os.curdir)

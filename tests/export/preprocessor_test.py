@@ -153,7 +153,7 @@ REFUSED = [
     ((["a"], ["yes"]), f"y must be labels, not texts. {PAIR}"),
     ((tf.constant(["a"]), tf.constant(["b"])), "y must be labels, not texts"),
     ((("a", "b", "c"),), "must have two elements; received 3. Write several texts as a list"),
-    ((tf.constant([[1, 2]]),), "texts must be strings, one axis of them or a single one, or a"),
+    ((tf.constant([[1, 2]]),), "texts must be a string, or a list or tensor of strings with one"),
     ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
     ((["a", None],), "received ['a', None]"),
     ((({"text": "a"}),), "received {'text': 'a'}"),
@@ -180,7 +180,7 @@ def test_what_no_preprocessor_can_be_made_of(folder, tmp_path):
             (pieces, 9, True),
             "in_graph=True needs a vocabulary of word pieces, without added tokens",
         ),
-        ((pieces, 9, True), "; the model has another vocabulary"),
+        ((pieces, 9, True), "; the model has a different kind. Leave"),
         ((found, 9, True), "the model has the added tokens 'cat'. Leave in_graph out"),
         ((pieces, 9, "yes"), "in_graph must be True or False, or None, for True if it i"),
         ((folder, 33), "max_seq_length must be from 4 to 32, max_position"),
@@ -230,6 +230,6 @@ def test_choices_are_texts_in_a_list(tmp_path):
         assert features([("the cat", choices)])["input_ids"].shape == (1, 2, 7)
     for row in (("the cat", "ab"), ("the cat", 3), ("the cat", None), ("the cat", {"a": "b"})):
         assert refusal(features, [row]) == (
-            "texts must be a list of (context, [choice, choice, ...]), with as many choices in"
-            f" each; received {[row]}"
+            "texts must be a list of (context, [choice, choice, ...]), with the same number"
+            f" of choices in each; received {[row]}"
         )

@@ -295,8 +295,8 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path):
         variables = {"b": tf.Variable(np.zeros((2, 3), np.float32))}
         kind = checkpoints.DamagedCheckpointError
         assert refusal(checkpoints.initialize, variables, prefix, kind=kind) == (
-            f"--init_checkpoint={prefix}: every weight must be a finite number, and b has 2 of 6"
-            " that are not"
+            f"--init_checkpoint={prefix}: every weight must be a finite number, but 2 of 6 in b"
+            " are not"
         )
         assert not variables["b"].numpy().any()
 

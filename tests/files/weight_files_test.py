@@ -147,10 +147,11 @@ def test_an_adapter_is_refused(folder, tmp_path, weights):
     for call in (bert_tf.load, lambda x: convert_checkpoint.convert(x, str(tmp_path / "o"), CKPT)):
         assert refusal(call, folder) == (
             f"{folder}/adapter_config.json says that the model has an adapter (LoRA or the like),"
-            " which changes what its weights give and is not supported. Merge it into them with:"
+            " which changes what the weights compute and is not supported. Merge it into the"
+            " weights with:"
             f" python -c \"import peft; peft.AutoPeftModel.from_pretrained('{folder}')"
             ".merge_and_unload().save_pretrained('MERGED')\", and copy the tokenizer's files to"
-            " MERGED. If it is merged, delete adapter_config.json"
+            " MERGED. If it is merged already, delete adapter_config.json"
         )
     if weights == "model.safetensors":
         os.remove(f"{folder}/adapter_config.json")

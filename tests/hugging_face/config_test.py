@@ -279,8 +279,8 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
     found = function(**inputs)["probabilities"]
     np.testing.assert_allclose(found, [INDEPENDENT], atol=1e-6)
     text = (output / "README.md").read_text()
-    assert "`probabilities`: of each class on its own" in text
-    assert "A text has the classes of at least 0.7.\n" in text
+    assert "`probabilities`: one for each class, since a text can have several;" in text
+    assert "A text has the classes with at least 0.7.\n" in text
     written = json.loads((output / "bert_config.json").read_text())
     assert written["problem_type"] == "multi_label_classification"
 

@@ -225,8 +225,8 @@ def _gain(encoder):
 
 
 ENCODER = (
-    ": the encoder model must have the variables of one of official/nlp 2.2 and 2.3, and ALBERT;"
-    " it is a different model, or incomplete. "
+    ": the encoder model must have the variables of an encoder of official/nlp 2.2 and 2.3, and"
+    " ALBERT; it is a different model, or incomplete. "
 )
 
 

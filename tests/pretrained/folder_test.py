@@ -81,7 +81,7 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
         (f"{empty}/none", None, "there is no such folder, and no checkpoint of that prefix$"),
         ("tests/none", None, f"no checkpoint of that prefix in {os.getcwd()}$"),  # no hub's name
         (empty, None, "it has no files"),
-        (write_model(tmp_path / "nan", nan), None, "must be a finite number, and bert/pooler"),
+        (write_model(tmp_path / "nan", nan), None, "number, but .* in bert/pooler"),
         (plain, 33, "from 4 to 32, .* received 33 .int.$"),
         (plain, 0, "from 4 to 32, .* received 0 .int.$"),
     ):

@@ -91,8 +91,8 @@ class ConvertedModel:
         if self._module is electra:
             raise UserError(
                 f"{self.prefix} cannot be converted: it tags words with classes that are not IOB or"
-                f" BIOES tags, {listed(self.labels or ['unnamed ones'])}, so nothing would tell"
-                " its checkpoint from a text classifier's"
+                f" BIOES tags, {listed(self.labels or ['unnamed ones'])}, so its"
+                " checkpoint would look like a text classifier's"
             )
         logging.info(
             "%s: the pooler is omitted: this tagger's outputs do not depend on it", self.prefix
@@ -103,7 +103,7 @@ class ConvertedModel:
     def weights(self) -> dict[str, np.ndarray]:
         """Name in a checkpoint -> float32 value."""
         path = self.prefix
-        with self._files:  # they may have been read, and forgotten, before
+        with self._files:  # files may have been replaced since an earlier read
             tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
         for name, original in self._module.TIED.items():
             copy = tensors.get(name)
@@ -226,8 +226,8 @@ def _in_float32(tensor: Mapping[str, Any], weight: Weight, path: str) -> np.ndar
     value = value.astype(np.float32, copy=False)
     if not np.isfinite(value).all():
         raise UserError(
-            f"{path} is damaged: every weight must be a finite number, and {weight.name} has"
-            f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
+            f"{path} is damaged: every weight must be a finite number, but"
+            f" {np.sum(~np.isfinite(value))} of {value.size} in {weight.name} are not"
         )
     value = value.reshape(tensor["shape"])
     return value.T if weight.transposed else value
