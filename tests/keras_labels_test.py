@@ -393,4 +393,4 @@ def test_other_rates_and_numbers_of_classes_are_refused():
         message = "label_smoothing must be at least 0 and below 1; rec"
         refuses(message, ClassificationModel, small_config(), 2, label_smoothing=share)
     for wrong in (True, False, 0, -1, 1.0, "2", None, np.bool_(True)):
-        refuses("num_labels must be a number from 1; received", OutputLayer, wrong, 24)
+        refuses("num_labels must be a whole number of at least 1; received", OutputLayer, wrong, 24)

@@ -98,7 +98,7 @@ def outputs(values):
 every_model = pytest.mark.parametrize("name", NAMES)
 
 
-QUANTIZE = "Keras's quantize changes no layer of bert_tf. A model of 8-bit integers is what bert_tf"
+QUANTIZE = "Keras's quantize does not support bert_tf's layers. For 8-bit integers use bert_tf"
 
 
 class Own(keras.Model):

@@ -1,6 +1,6 @@
 """How ALBERT's encoder differs from BERT's: layers share weights, and embeddings are narrower.
 
-Read it next to `bert_tf/model/encoder.py`. Everything else is BERT's: a `BertModel` with an
+Read this next to `bert_tf/model/encoder.py`. Everything else is BERT's: a `BertModel` with an
 `AlbertConfig` uses this encoder instead of BERT's (https://arxiv.org/abs/1909.11942, section 3.1;
 original: google-research/albert, modeling.py).
 

@@ -61,10 +61,10 @@ class BertConfig:
         problem_type: "multi_label_classification" if a text can have several of the classifier's
             classes: the probability of each class is then the sigmoid of its logit. None for any
             other model.
-        threshold: with this `problem_type`, a text has the classes of at least this probability.
+        threshold: with this `problem_type`, a text has the classes with at least this probability.
 
     Raises:
-        UserError: a value is out of range; the message lists all of these values.
+        UserError: a value is out of range; the message lists such values.
     """
 
     NAME = "BERT"
@@ -73,8 +73,8 @@ class BertConfig:
     scope = "bert"  # of the encoder's variables
     masked_lm_scope = "cls/predictions"
 
-    vocab_size: int = within(at_least=1, at_most=2**31 - 1)  # ids
-    # GPT-3 has 12,288; a kernel of twice 2**16 would not fit a device.
+    vocab_size: int = within(at_least=1, at_most=2**31 - 1)  # int32 ids
+    # GPT-3 has 12,288; at 2**17 a square kernel would take 64 GiB.
     hidden_size: int = within(768, at_least=1, at_most=2**16)
     # Building and compiling a layer takes about a tenth of a second.
     num_hidden_layers: int = within(12, at_least=1, at_most=1000)

@@ -57,7 +57,7 @@ class AlbertConfig(BertConfig):
     @property
     def layer_groups(self) -> list[int]:
         """The index of each layer's group."""
-        # In floating point, as in the original: of 22 layers and groups, layer 15 uses group 14.
+        # In floating point, as in the original: with 22 layers and groups, layer 15 uses group 14.
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         return [int(i / layers * groups) for i in range(layers)]
 
@@ -169,9 +169,10 @@ class ElectraConfig(BertConfig):
         if hidden > self.hidden_size and not untied_embeddings:
             raise UserError(
                 f"--generator_hidden_size={generator_hidden_size:g} makes a generator of hidden"
-                f" size {hidden}; a generator that shares the discriminator's embeddings must be at"
-                f" most as wide as it, {self.hidden_size}. Lower --generator_hidden_size to 1 or"
-                " less, or give the generator its own embeddings with --untied_generator_embeddings"
+                f" size {hidden}; a generator that shares the discriminator's embeddings must not"
+                f" be wider than the discriminator, {self.hidden_size}. Lower"
+                " --generator_hidden_size to 1 or less, or give the generator its own embeddings"
+                " with --untied_generator_embeddings"
             )
         try:
             return dataclasses.replace(
@@ -185,8 +186,8 @@ class ElectraConfig(BertConfig):
         except UserError as error:
             raise UserError(
                 f"--generator_hidden_size={generator_hidden_size:g} and"
-                f" --generator_layers={generator_layers:g} make an invalid generator, which has a"
-                f" head for each 64 numbers of its hidden size: {error}"
+                f" --generator_layers={generator_layers:g} make an invalid generator, which has one"
+                f" attention head for every 64 units of its hidden size: {error}"
             ) from error
 
 

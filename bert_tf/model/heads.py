@@ -59,7 +59,9 @@ class OutputLayer(Savable, keras.layers.Layer):
         super().__init__(name="output", dtype=dtype)
         is_number = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
         if not is_number or num_outputs < 1:
-            raise UserError(f"num_labels must be a number from 1; received {quoted(num_outputs)}")
+            raise UserError(
+                f"num_labels must be a whole number of at least 1; received {quoted(num_outputs)}"
+            )
         if not isinstance(dropout_prob, int | float) or not 0 <= dropout_prob < 1:
             raise UserError(
                 "output_dropout_prob must be at least 0 and below 1; received"
@@ -160,7 +162,7 @@ def soft_binary_cross_entropy(
 ) -> tf.Tensor:
     """Returns temperature^2 * KL(teacher || student) of each row, float32 [R].
 
-    It is the mean over independent classes with the probabilities sigmoid(logit / temperature), of
+    The mean is over independent classes, whose probabilities are sigmoid(logit / temperature), for
     logits float32 [R, classes]; see `soft_cross_entropy`.
     """
     student, teacher = student_logits / temperature, teacher_logits / temperature

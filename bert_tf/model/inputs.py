@@ -298,7 +298,7 @@ def checked_inputs(
     length = sizes[-1]
     if isinstance(length, int) and not length:
         raise UserError(f"input_ids must have at least one token per row; received {[*ids.shape]}")
-    numbered = "position_ids" in found and length is not None  # the mask of packed rows
+    numbered = "position_ids" in found and length is not None  # the mask numbers sequences
     types = "segment_ids" if "segment_ids" in found else "token_type_ids"
     in_row = (length, "the length of the sequence")
     limits = {

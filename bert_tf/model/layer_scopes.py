@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
-# Part of a model -> its scopes in BERT and ELECTRA. ALBERT widens embeddings in the encoder's.
+# Part of a model -> its scopes in BERT and ELECTRA. ALBERT's encoder widens the embeddings.
 PARTS = {
     "all": ["bert/", "electra/"],
     "embeddings": [
@@ -52,7 +52,7 @@ def layerwise_lr_factors(decay: float, layer_scopes: Sequence[str]) -> dict[str,
 
     As in google-research/electra (`_get_layer_lrs` in its model/optimization.py): the last of L
     layers has decay ** 2, the exponent grows by one for each layer below, and the embeddings have
-    decay ** (L + 2). The task's head, which is not in the result, keeps the whole rate. BERT's
+    decay ** (L + 2). The task's head, which is not in the result, keeps the full rate. BERT's
     pooler has decay ** 1; ELECTRA, without a pooler, does not use this exponent.
 
     Args:

@@ -28,8 +28,8 @@ class Unquantized:
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
-            "Keras's quantize changes no layer of bert_tf. A model of 8-bit integers is what"
-            " bert_tf.export_model makes, with format='onnx' or 'litert' and quantize='int8'"
+            "Keras's quantize does not support bert_tf's layers. For 8-bit integers use"
+            " bert_tf.export_model with format='onnx' or 'litert' and quantize='int8'"
         )
 
 

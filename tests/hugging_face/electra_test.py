@@ -108,7 +108,7 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path):
     config, weights, _ = made(6)
     content = written(tmp_path, weights, config)
     for changes, message in (
-        ({"hidden_act": "gelu_new"}, "an ELECTRA here has the exact GELU"),
+        ({"hidden_act": "gelu_new"}, "the GELU of an ELECTRA must be the exact"),
         ({"embedding_size": 0}, "embedding_size must be a whole number"),
         ({"embedding_size": 7}, "wrong shape"),
     ):

@@ -260,7 +260,7 @@ REFUSED = [
     (
         OUTPUT,
         {"similarity_fn_name": "maxsim"},
-        "not 'maxsim': known are cosine, dot, euc",
+        "not 'maxsim': the known values are cosine, dot, euc",
     ),
     (OUTPUT, {"model_type": "SparseEncoder"}, 'must be "SentenceTransformer", not \'Sparse'),
     ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "not 'token_emb"),

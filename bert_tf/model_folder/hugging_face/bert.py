@@ -109,7 +109,7 @@ def reader_of(
 
 
 def writer_of(**values: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns a function that makes a `config.json` from our keys and their `hidden_act`."""
+    """Returns a function from our keys, with Hugging Face's `hidden_act`, to a `config.json`."""
     usual = {"layer_norm_eps": 1e-12, "pad_token_id": 0}
     return lambda config: usual | config | {"position_embedding_type": "absolute"} | values
 

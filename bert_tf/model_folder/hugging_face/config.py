@@ -41,8 +41,8 @@ _NEEDED = {
     ),
     "auto_map": Needed(
         (None, {}),
-        "code that comes with a model is not run. Choose a different model or, if the model is a"
-        " plain one of its model_type, delete the key",
+        "code that comes with a model is not run. Choose a different model or, if this one does"
+        " not need the code, delete the key",
     ),
     # Cross-encoders of sentence-transformers, up to version 3.
     "sbert_ce_default_activation_function": FUNCTION,
@@ -59,7 +59,7 @@ _HARMLESS = {
     *("base_model_tp_plan", "base_model_pp_plan", "base_model_fsdp_plan"),
     # Training. `label2id` is the inverse of `id2label`, whose length the weights show.
     *("classifier_dropout", "initializer_factor", "label2id", "num_labels", "tf_legacy_loss"),
-    # Ids that the vocabulary gives, and the model's code does not read. RoBERTa reads pad_token_id.
+    # Ids that the vocabulary determines. The model's code only reads RoBERTa's pad_token_id.
     *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id"),
     # Pipelines and generating text, which no supported model does.
     *("custom_pipelines", "function_to_apply", "prefix", "task_specific_params"),
@@ -86,7 +86,7 @@ def read_config(path: str) -> dict[str, Any]:
             f" {quoted(model_type)}{why}"
         )
     _keys(FAMILY[model_type]).check(config, path)
-    cross_encoder = config.get("sentence_transformers")  # of version 4 and later
+    cross_encoder = config.get("sentence_transformers")  # since version 4
     if cross_encoder is not None:
         key = f"{path}: sentence_transformers"
         if not isinstance(cross_encoder, dict):
@@ -104,7 +104,7 @@ def _keys(module: ModuleType) -> JsonKeys:
     tokenizer = Needed(
         (*classes, None),
         f"this kind of model needs one of {listed(classes)}. Choose a different model, or correct"
-        " the key if the vocabulary is such a class's",
+        " the key if the vocabulary fits one of these",
     )
     needed = {**_NEEDED, "tokenizer_class": tokenizer}
     needed |= module.NEEDED if module is distilbert else {}

@@ -41,7 +41,7 @@ _ALIASES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 TOKENIZERS = bert.TOKENIZERS
 KEYS = {*(theirs for theirs, _ in _KEYS.values()), *_ALIASES}
 _EPSILON = 1e-12
-NEEDED = {"layer_norm_eps": Needed((_EPSILON,), "DistilBERT has no other. Delete the key")}
+NEEDED = {"layer_norm_eps": Needed((_EPSILON,), "DistilBERT has no other epsilon. Delete the key")}
 HARMLESS_KEYS = {
     # Dropout rates of training, and how the position embeddings, which the file has, were
     # initialized.
@@ -142,8 +142,8 @@ def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig
     """Converts the configuration of the BERT model at `path`."""
     if type(config) not in (BertConfig, DistilBertConfig):
         raise UserError(
-            f"--output_format=distilbert needs a model with BERT's encoder; {path} is an"
-            f" {config.NAME}. Give --output_format=safetensors"
+            f"--output_format=distilbert needs a model with BERT's encoder; {path} has"
+            f" {config.NAME}'s. Give --output_format=safetensors"
         )
     if task in _WITH_PRE_CLASSIFIER and config.pooler_activation != "relu":
         raise UserError(

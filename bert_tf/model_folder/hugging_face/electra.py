@@ -1,7 +1,7 @@
 """ELECTRA in Hugging Face's format: what differs from `bert.py`.
 
-There, discriminator and generator are separate models. A generator becomes a separate checkpoint
-of an ELECTRA that was trained as a masked LM.
+In this format discriminator and generator are separate models. A generator becomes a separate
+checkpoint of an ELECTRA that was trained as a masked LM.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     known = _read(config, path)
     if str(known["hidden_act"]).lower() in ("gelu_new", "gelu_pytorch_tanh"):
         raise UserError(
-            f"{path}: hidden_act is {quoted(known['hidden_act'])}; an ELECTRA here has the exact"
-            " GELU, gelu, or no GELU. Choose a different model"
+            f"{path}: hidden_act is {quoted(known['hidden_act'])}; the GELU of an ELECTRA must"
+            " be the exact form, gelu. Choose a different model"
         )
     return known
 
@@ -51,7 +51,7 @@ def check_task(task: str, path: str) -> None:
     if task in ("ForSequenceClassification", "ForMultipleChoice"):
         raise UserError(
             f"{path} cannot be converted: {CLASS_NAME}{task} has a hidden layer before its outputs,"
-            " and a classifier of google-research/electra has none. Of the models for a task only"
+            " and a classifier of google-research/electra has none. Of the fine-tuned models only"
             " taggers and run_squad's with BERT's head can be converted"
         )
 

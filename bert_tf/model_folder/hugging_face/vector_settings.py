@@ -101,7 +101,9 @@ _SETTINGS_KEYS = JsonKeys(
     used={"prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"},
     needed={
         "model_type": Needed(("SentenceTransformer",)),
-        "similarity_fn_name": Needed((*SIMILARITIES, None), f"known are {', '.join(SIMILARITIES)}"),
+        "similarity_fn_name": Needed(
+            (*SIMILARITIES, None), f"the known values are {', '.join(SIMILARITIES)}"
+        ),
     },
     harmless={"__version__", "requirements"},
 )
@@ -234,7 +236,7 @@ def check_are_means(settings: VectorSettings, path: str) -> None:
             f"{path} and its modules' files ask for vectors with"
             f" {', '.join(f'{name}={quoted(value)}' for name, value in others.items())}; this"
             " program makes the mean over the tokens of the plain text. Use"
-            " bert_tf.load(FOLDER).encode, or delete modules.json to make means all the same"
+            " bert_tf.load(FOLDER).encode, or delete modules.json to make means anyway"
         )
 
 
