@@ -102,7 +102,7 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
         )
     if problem:
         logging.warning(
-            "%s is cut off or damaged (%s). The %d articles before it are used; the last is %s",
+            "%s is cut off or damaged (%s). The %d articles before that are used; the last is %s",
             *(path, problem, count, quoted(last)),
         )
     logging.info(

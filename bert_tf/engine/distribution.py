@@ -69,7 +69,7 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 def get_tpu_strategy(
     tpu: str, num_tpu_cores: int | None = None, flag: str = "tpu"
 ) -> tf.distribute.TPUStrategy:
-    """Returns the strategy for all cores of this machine's TPU; checks their number, if given.
+    """Returns the strategy for all cores of this machine's TPU; checks `num_tpu_cores`, if given.
 
     `tpu`, which `flag` (no dashes) sets, must be "local". The original's programs also took names
     and addresses of TPU nodes.

@@ -255,7 +255,7 @@ class TrainingInput:
             return _warn(prefix, f"cannot be read: {path} is damaged")
         different += [key for key in self._identity if saved[key] != self._identity[key]]
         if different:
-            return _warn(prefix, f"belongs to other {' and '.join(different).replace('_', ' ')}")
+            return _warn(prefix, f"differs in {' and '.join(different).replace('_', ' ')}")
         if not is_same:
             return _warn(prefix, "belongs to files with different content")
         if saved.get("features", self._features()) != self._features():

@@ -262,7 +262,7 @@ def connect(
         raise UserError(
             "--tpu=pjrt: all processes must have the same number of devices; in the order of"
             f" --process_index they have {', '.join(str(n) for _, n in sorted(counts.items()))}."
-            " Use equal machines, and the same --num_cpu_devices on each"
+            " Use identical machines, and the same --num_cpu_devices on each"
         )
     strategy = PjrtStrategy(devices)
     if cache_dir := cache_dir or (tpu_cache_dir if strategy.on_tpu else None):

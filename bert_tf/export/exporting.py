@@ -139,7 +139,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
     names = [x.name for x in dataclasses.fields(ExportSettings) if x.name not in of_files]
     if wrong := [name for name in options if name not in names]:
         raise UserError(
-            f"export_model takes no {listed(wrong)}; its options are {', '.join(names)}"
+            f"export_model has no option {listed(wrong)}; its options are {', '.join(names)}"
         )
     hints = get_type_hints(ExportSettings)
     values = {name: value for name, value in options.items() if value is not None}

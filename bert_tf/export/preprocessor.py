@@ -157,7 +157,7 @@ class Preprocessor(keras.layers.Layer):
     def _encode(self, *parts: np.ndarray) -> list[np.ndarray]:
         """Returns the features of texts as arrays; called from the graph."""
         if len({len(part) for part in parts}) > 1:
-            raise ValueError("There must be as many texts as second texts")
+            raise ValueError("There must be as many first texts as second texts")
         texts = [[text.decode("utf-8", "ignore") for text in part] for part in parts]
         pairs: list[Any] = texts[0] if len(texts) == 1 else [*zip(*texts, strict=True)]
         packed = [

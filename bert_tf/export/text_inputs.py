@@ -97,7 +97,9 @@ class TextInputs(tf.Module):
     ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Returns the ids of texts, then second texts, int32 [2N, None], and both lengths, [N]."""
         tf.debugging.assert_equal(
-            tf.shape(texts), tf.shape(second_texts), "There must be as many texts as second texts"
+            tf.shape(texts),
+            tf.shape(second_texts),
+            "There must be as many first texts as second texts",
         )
         ids = self.to_ids(tf.concat([texts, second_texts], 0))
         lengths, second_lengths = tf.split(tf.cast(ids.row_lengths(), tf.int32), 2)

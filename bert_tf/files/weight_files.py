@@ -63,7 +63,7 @@ def check_no_other_weights(folder: str, place: str) -> None:
         check_no_pointer(path, path)
         name = os.path.basename(path)
         raise UserError(
-            f"{place} has its weights in {name}, and {SAFETENSORS} is needed. Make it with: "
+            f"{place} has its weights in {name}, but {SAFETENSORS} is needed. Make it with: "
             + _CONVERT.format(folder=folder, option=_OTHERS[name])
         )
 

@@ -117,7 +117,7 @@ class BertConfig:
                 problems.append(f"{name} must be {kind}{bounds}{note}, not {quoted(value)}")
         if not problems and (parameters := self._num_parameters()) > _MOST_PARAMETERS:
             problems.append(
-                f"its sizes make {parameters:,} parameters, and a model must have at most"
+                f"its sizes make {parameters:,} parameters, but a model must have at most"
                 f" {_MOST_PARAMETERS:,}"
             )
         if self.problem_type not in (None, MULTI_LABEL):

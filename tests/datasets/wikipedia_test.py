@@ -189,7 +189,7 @@ def test_articles_before_a_cut_are_used(tmp_path, warnings, ending):
     assert read(path) == [(f"Page {i}", f"Text {i * i}.") for i in range(77)]
     (warning,) = warnings
     assert warning.startswith(f"{path} is cut off or damaged (")
-    assert warning.endswith("). The 77 articles before it are used; the last is 'Page 76'")
+    assert warning.endswith("). The 77 articles before that are used; the last is 'Page 76'")
 
 
 def test_a_file_that_is_not_a_dump_is_refused(tmp_path):

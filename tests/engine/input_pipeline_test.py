@@ -172,8 +172,8 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     assert not training_input(files, batch_size=4).restore(prefix)
     assert not training_input(files, shard=InputShard(0, 2)).restore(prefix)
     assert not training_input(files).restore(str(tmp_path / "nothing"))
-    assert "ckpt belongs to other files" in caplog.text
-    assert "ckpt belongs to other batch size" in caplog.text
+    assert "ckpt differs in files" in caplog.text
+    assert "ckpt differs in batch size" in caplog.text
     assert "nothing has no position in the input beside it" in caplog.text
     write(files[0], range(171))
     assert not training_input(files).restore(prefix)
@@ -416,4 +416,4 @@ def test_other_content_under_the_moved_names_starts_over_with_the_names_that_are
     assert draw(resumed.iterator, 20) == expected
     write(files[2], range(10, 123))  # as many records, but shorter ones
     assert not training_input(files).restore(prefix)
-    assert "ckpt belongs to other files" in caplog.text
+    assert "ckpt differs in files" in caplog.text

@@ -169,7 +169,7 @@ def test_what_is_refused(of_folder):
 
 def test_pairs_of_different_numbers_are_refused(preprocessor):
     told = refusal(preprocessor, (["a", "b"], ["c"]), kind=Exception)
-    assert "There must be as many texts as second texts" in told
+    assert "There must be as many first texts as second texts" in told
 
 
 def test_what_no_preprocessor_can_be_made_of(folder, tmp_path):

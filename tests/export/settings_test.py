@@ -231,7 +231,7 @@ def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
 
 def test_wrong_options_are_refused(model, tmp_path):
     for options, message in (
-        ({"vocab_file": "x"}, "export_model takes no 'vocab_file'; its options are format,"),
+        ({"vocab_file": "x"}, "export_model has no option 'vocab_file'; its options are"),
         ({"format": "h5"}, "format=h5 must be one of saved_model, onnx, litert"),
         ({"quantize": "int8"}, "quantize=int8 needs format=onnx or litert"),
         ({"head": "squad"}, "head=squad needs a model with the head that run_squad.py trains"),

@@ -84,7 +84,7 @@ def test_inputs_of_texts(inputs):
         assert all(found[name].shape[0] == 0 for name in NAMES)
     two, one = tf.constant(["a", "b"]), tf.constant(["a"])
     told = refusal(inputs, two, one, kind=tf.errors.InvalidArgumentError)
-    assert "as many texts as second texts" in told
+    assert "as many first texts as second texts" in told
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 4, 5, 12, 13])

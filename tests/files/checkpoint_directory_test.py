@@ -279,7 +279,7 @@ def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, ste
             raise OSError(28, "no space left on the device")
 
     then = f"resumes from {tmp_path}/model.ckpt-2"
-    then = "starts anew: there is no checkpoint yet" if step == 1 else then
+    then = "starts over: there is no checkpoint yet" if step == 1 else then
     reason = "[Errno 28] " * (where == "an error of Python") + "no space left on the device"
     assert refusal(directory.save, _variables(step), step, beside, kind=OSError) == (
         f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} ({reason})."

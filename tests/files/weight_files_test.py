@@ -100,7 +100,7 @@ def test_other_formats_are_named_with_a_command(folder, name):
         (checkpoints.find_prefix, ("--init_checkpoint", converter)),
     ):
         told = refusal(call, folder)
-        for part in (f"has its weights in {name}, and model.safetensors is", OTHER[name], *parts):
+        for part in (f"has its weights in {name}, but model.safetensors is", OTHER[name], *parts):
             assert part in told
 
 

@@ -287,7 +287,7 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
 
 REFUSED = [
     ({"problem_type": "multi_class"}, "problem_type must be one of 'single_label_class"),
-    ({"problem_type": "regression"}, "problem_type is 'regression', and the classifier has 3"),
+    ({"problem_type": "regression"}, "problem_type is 'regression', but the classifier has 3"),
     ({"pruned_heads": {"1": [0]}}, "pruned_heads must be {}, not {'1': [0]}: no other value"),
     ({"is_encoder_decoder": True}, "is_encoder_decoder must be false, not True"),
     ({"quantization_config": {"bits": 8}}, "quantization_config must be null, not {'bits': 8}"),

@@ -136,7 +136,7 @@ def test_what_distilbert_lacks_is_refused(tmp_path):
     albert = PretrainingModel(AlbertConfig(**SIZES, embedding_size=4))
     for name, model, message in (
         ("tf", ClassificationModel(BertConfig(**SIZES), 4), tanh),
-        ("albert", albert, "is an ALBERT. Give --output_format=safetensors"),
+        ("albert", albert, "has ALBERT's. Give --output_format=safetensors"),
     ):
         source, _ = write_model(tmp_path / name, model)
         told = refusal(convert_checkpoint.convert, source, str(tmp_path / "hf"), "distilbert")

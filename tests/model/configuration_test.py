@@ -118,7 +118,7 @@ def test_what_no_memory_holds_is_refused():
         "--eval_batch_size=1000000 sequences of length 512 and hidden_size 1024 take 1,953 G"
     ) in refusal(config.check_batch_size, 10**6, 512, "eval_batch_size")
     assert (
-        "sizes make 1,649,353,370,880 parameters, and a model must have at most 100,000,000"
+        "sizes make 1,649,353,370,880 parameters, but a model must have at most 100,000,000"
     ) in refusal(BertConfig, **{**DEFAULTS, "vocab_size": 2**31 - 1})
     BertConfig(**{**DEFAULTS, "vocab_size": 10**8})
 

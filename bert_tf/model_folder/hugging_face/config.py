@@ -144,7 +144,7 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
         )
     if value not in (MULTI_LABEL, None) and (num_outputs == 1) != (value == "regression"):
         raise UserError(
-            f"{path}: problem_type is {quoted(value)}, and the classifier has {num_outputs}"
+            f"{path}: problem_type is {quoted(value)}, but the classifier has {num_outputs}"
             " outputs; a regression must have one, and a single-label classification several."
             " Correct problem_type, or choose a different model"
         )
