@@ -281,7 +281,7 @@ class BertModel(Savable, keras.Model):
         )
 
     def predict_step(self, data: Any) -> BertOutput:
-        """Returns the outputs of a batch, without `embedding_table`, since `predict` joins rows."""
+        """Returns a batch's outputs without `embedding_table`, which `predict` cannot join."""
         output = super().predict_step(data)
         return output._replace(embedding_table=output.pooled_output[:, :0])
 

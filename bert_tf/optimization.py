@@ -71,7 +71,7 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         Bounds(above=0).check(decay_power=self.decay_power)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the rate, float32 [], of the update after `step` updates, an integer."""
+        """Returns the rate, float32 [], of the update after `step` (an integer) updates."""
         step = tf.cast(step, tf.float32)
         left = 1.0 - tf.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
         decayed = self.init_lr * (left if self.decay_power == 1.0 else left**self.decay_power)
@@ -218,7 +218,7 @@ class AdamOptions:
         for prefix, factor in self.learning_rate_factors:
             if not 0.0 <= factor < math.inf:
                 raise UserError(
-                    "learning_rate_factors must be finite numbers of at least 0; the one of"
+                    "learning_rate_factors must be finite numbers of at least 0; the one for"
                     f" {quoted(prefix)} is {factor}"
                 )
 
@@ -345,7 +345,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         """
         rate = self.learning_rate
         states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
-        # One variable at a time, so that memory never holds the old and new values of all. The
+        # One variable at a time, so that memory never holds all old and new values. The
         # embeddings, first and largest, come last, when no other gradient is left.
         last: list[tf.Tensor] = []
         for *state, gradient in reversed(list(states)):

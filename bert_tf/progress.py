@@ -32,7 +32,7 @@ class Progress:
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None, done: int = 0):
-        """Starts the count; `total` includes the `done` units; None if it is unknown."""
+        """Starts the count; `total`, None if unknown, includes the `done` units."""
         self._what = what
         self._unit = unit
         self._total = total

@@ -22,7 +22,7 @@ _LAST_SHIFT = 31
 def random_bits(shape: Sequence[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
     """Returns random integers, uint32 of `shape`, determined by `seed`; all bits are random.
 
-    Each is a hash of its position in the tensor and of two key words, which Philox makes of the
+    Each is a hash of its position in the tensor and of two key words that Philox derives from the
     seed. XLA fuses the hash into the operation that uses the numbers, but cannot fuse Philox, which
     makes four numbers at a time: by the TPU compiler's estimate, dropout masks made by Philox took
     seven times as long as the rest of a step.

@@ -402,7 +402,7 @@ def test_numbers_that_train_nothing_are_refused():
         (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e39), "epsilon must .* also in float32"),
         (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e-6, None, 0), "global_clipnorm must be .*, above 0"),
         *(
-            (with_factor, (x,), f"finite numbers of at least 0; the one of 'bert/' is {x}")
+            (with_factor, (x,), f"finite numbers of at least 0; the one for 'bert/' is {x}")
             for x in (-0.5, float("nan"), float("inf"))
         ),
         (lambda rate: ADAM(1e-3, weight_decay=rate), (0.0,), "weight_decay is Keras's second deca"),

@@ -48,7 +48,7 @@ def _how_to_download(path: str) -> str:
     if not _HUB_NAME.fullmatch(path) or os.path.isdir(os.path.dirname(path)):
         return ""
     return (
-        ". Nothing is downloaded: if it is a model of huggingface.co, run `pip install"
+        ". Nothing is downloaded: if it is a model on huggingface.co, run `pip install"
         f" huggingface_hub` and `hf download {path} --local-dir {path}`, then give the folder"
     )
 
@@ -100,7 +100,7 @@ class ModelFiles:
         config_file: str | None = None,
         config_flag: str = "bert_config_file",
     ) -> Self:
-        """Returns the files of the model that a program's flag names; checks that it is there.
+        """Returns the files of the model that a program's flag names; checks that the model exists.
 
         A checkpoint takes precedence over a `model.safetensors` beside it, as in the original.
         """
@@ -118,7 +118,7 @@ class ModelFiles:
         if checkpoints.folder_of(path) != path:
             if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
                 raise UserError(
-                    f"{place}: there is no such folder, and no checkpoint of that prefix"
+                    f"{place}: there is no such folder, and no checkpoint with that prefix"
                     f"{storage.nearest(path)}{_how_to_download(path)}"
                 )
             return
@@ -260,7 +260,7 @@ class ModelFiles:
 
     @functools.cached_property
     def is_tagger(self) -> bool:
-        """Whether the classifier labels words, by `architectures`, or else by names and shapes."""
+        """Whether the classifier labels words: `architectures` decides, else names and shapes."""
         if self.is_hugging_face and self._converted.task:
             return self._converted.task == "ForTokenClassification"
         return is_tagger(self.shapes, self.labels)
@@ -302,7 +302,7 @@ class ModelFiles:
         """Returns the length of inputs that the folder asks for, in word pieces.
 
         That is the smallest of the length in the settings of vectors, the length in training, and
-        the model's longest. If the first two are unknown, `default` replaces them.
+        the model's limit. If the first two are unknown, `default` replaces them.
         """
         longest = self.config.longest_sequence
         known = self.vector_settings.max_seq_length, self.model_input.max_seq_length
@@ -331,7 +331,7 @@ _GROUP = "bert/encoder/transformer/group_0/inner_group_0/"
 def config_of_weights(checkpoint: checkpoints.CheckpointReader, place: str) -> BertConfig:
     """Returns the configuration of a checkpoint of Model Garden or TF Hub.
 
-    Shapes do not tell the activation and the dropout rates, so Google's are assumed. `place` names
+    Shapes do not show the activation or the dropout rates, so Google's are assumed. `place` names
     the checkpoint in messages.
     """
     shapes, sizes = checkpoint.shapes, checkpoint.sizes or {}

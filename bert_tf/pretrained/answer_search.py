@@ -27,7 +27,7 @@ class Search(abc.ABC):
 
     rows: list[dict[str, list[int]]]  # the model's input for each window
     is_cut = False  # whether the end of the question is left out
-    has_candidate = True  # whether `find` found an answer that has a text
+    has_candidate = True  # whether `find` found an answer with text
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class RunSquadSearch(Search):
         taken = len(query) + tokenizer.layout.num_special(is_pair=True)
         if max_seq_length <= taken:
             raise UserError(
-                f"max_seq_length ({max_seq_length}) must be greater than {taken}, to have room for"
-                f" the context: {len(query)} word pieces of a question and the special tokens of a"
-                " pair. Set a greater max_seq_length, at most the model's"
+                f"max_seq_length ({max_seq_length}) must be greater than {taken}, which a question"
+                f" ({len(query)} word pieces) and the special tokens take up, to leave room for the"
+                " context. Set a greater max_seq_length, at most the model's"
             )
         layout, stride = tokenizer.layout, settings.doc_stride
         inputs = features.make_inputs(query, self._pieces, max_seq_length, stride, layout)
@@ -87,7 +87,7 @@ class RunSquadSearch(Search):
             return [Answer("", 0, 0, 0.0, 0.0)]  # run_squad writes "empty"
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [
-            # run_squad's files replace white space.
+            # The context's own text: run_squad's files change its white space.
             Answer(
                 self._context[best.start : best.end],
                 best.start,
@@ -138,7 +138,7 @@ class PipelineSearch(Search):
         found: dict[str, Answer] = {}
         if any(answers.BEAM[0] in row for row in logits):
             raise UserError(
-                'method="transformers" needs the logits of ends; this model predicts start and end'
+                'method="transformers" needs separate end logits; this model predicts start and end'
                 ' jointly. Use method="run_squad"'
             )
         null_score = 1e6

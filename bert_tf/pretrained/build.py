@@ -120,7 +120,7 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
-    """Traces a function of tensors once and returns it for arrays: name -> int32 [B, S]."""
+    """Traces a function of tensors once; returns a function of arrays, name -> int32 [B, S]."""
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     # TensorFlow counts traces by a function's source lines, over all models, and warns if there are
     # many. It counts a partial separately.

@@ -64,8 +64,8 @@ class TextEstimator(BaseEstimator):
         kept = options.get("output_dir"), getattr(options.get("settings"), "output_dir", None)
         if any(kept):
             raise UserError(
-                "options must not have output_dir, nor settings with it: the next fit, such as that"
-                " of another fold, would find the model there. model_.save(FOLDER) keeps a model"
+                "options must not set output_dir, directly or in settings: the next fit, such as"
+                " another fold's, would find the model there. model_.save(FOLDER) keeps a model"
             )
         if rows := model._chosen:
             rows.inputs, rows.targets = "X", "y"  # their names in messages

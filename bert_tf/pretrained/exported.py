@@ -37,7 +37,7 @@ _ENCODED = "sequence_output"
 
 
 def checksum(parts: Iterable[bytes]) -> int:
-    """Returns the checksum of a file's bytes, to detect a damaged or exchanged file."""
+    """Returns the checksum of a file's bytes, to detect a damaged or replaced file."""
     found = 0
     for part in parts:
         found = zlib.crc32(part, found)
@@ -61,7 +61,7 @@ class OnnxRuntime:
     def __init__(
         self, path: str, expected: int, head: str, inputs: Sequence[str], num_threads: Any = None
     ):
-        check_count("num_threads", num_threads, 1, default="for one for each core")
+        check_count("num_threads", num_threads, 1, default="for one per core")
         with needs_package(path, "onnxruntime", "onnx"):
             if importlib.util.find_spec("onnxruntime") is None:
                 raise ImportError("no module of this name")
@@ -82,7 +82,7 @@ class OnnxRuntime:
                 raise UserError(
                     f"This process ({process}) was forked from process {[*self._sessions][0]} after"
                     " the model had answered there, and ONNX Runtime does not work in a forked"
-                    " process. Let a model answer only after the fork: to load it before is fine"
+                    " process. Let a model answer only after the fork; loading it before is fine"
                 )
             with _lock(process):
                 if process not in self._sessions:
@@ -223,15 +223,15 @@ def load_exported(
     num_threads: int | None = None,
 ) -> ExportedModel:
     """Loads the ONNX file of a folder; for arguments and errors see `bert_tf.load`."""
-    check_type("do_lower_case", do_lower_case, SWITCH, "for the export's")
+    check_type("do_lower_case", do_lower_case, SWITCH, "for the export's casing")
     with only_local_files(), Unreplaced(folder, (*_NAMES, *VOCABULARY_FILES), folder):
         with reading(folder) as (found, vocab_file):
             kind = found.get("format")
             if kind in FORMATS and kind != ONNX:
                 raise UserError(
-                    f"{folder} has a model in the format {quoted(kind)}; of exported models load"
-                    " only takes --format=onnx. Export the model again, or load the folder that it"
-                    " was exported from"
+                    f"{folder} has a model in the format {quoted(kind)}; load reads only models"
+                    " exported with --format=onnx. Export the model again, or load the folder that"
+                    " it was exported from"
                 )
             inputs = found["signatures"]["serving_default"]["inputs"]
             if {*inputs["input_ids"]["shape"]} != {None}:
@@ -274,7 +274,7 @@ def _held(
     has_labels = found["head"] in ("classification", "tagging")
     length = found["max_seq_length"] if max_seq_length is None else max_seq_length
     what = f"{config.length_rule} of {names[0]}"
-    longest, default = config.longest_sequence, "for the export's"
+    longest, default = config.longest_sequence, "for the export's length"
     check_count("max_seq_length", length, 4, longest, what, default)
     held = ModelFolder(
         path=folder,

@@ -59,7 +59,7 @@ def padded(rows: Sequence[Sequence[int]], length: int | None = None) -> NDArray[
 
 @contextlib.contextmanager
 def batches_of(size: int | None) -> Iterator[None]:
-    """Sets the number of inputs in a batch in this context; None for the default."""
+    """Sets the number of inputs in a batch in this context; None changes nothing."""
     if size is not None:
         check_count("batch_size", size, 1)
     token = _batch_size.set(_batch_size.get() if size is None else int(size))

@@ -80,7 +80,7 @@ def load(
 
 
 def _check_for_keras(path: str, num_threads: Any) -> None:
-    """Raises UserError if the arguments or the installed packages need an exported model."""
+    """Raises UserError if `num_threads` is given or TensorFlow is not installed."""
     if num_threads is not None:
         raise UserError(
             f"num_threads is for exported models; {path} is not one. TensorFlow's threads are set"

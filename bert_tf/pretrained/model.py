@@ -32,7 +32,7 @@ def _load_again(
     chosen: Rows | None,
 ) -> "Pretrained":
     """Loads a pickled model, from the folder that the pickle names or from the files in it."""
-    if is_forked():  # its methods will raise: an error here would hang a process pool
+    if is_forked():  # the model's methods raise; an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:
         length = max_seq_length

@@ -27,9 +27,9 @@ def text_vectors(
     `num_skipped` tokens are left out, except for "pooled".
 
     Poolings: "mean" of the last layer over all tokens, [CLS] and [SEP] included;
-    "mean_sqrt_len_tokens", their sum divided by the square root of their number; "weightedmean",
-    weighted by position, from 1; "max" over the tokens; "cls" or "lasttoken", the last layer at the
-    first or the last token; "pooled", the pooler's output.
+    "mean_sqrt_len_tokens", the sum divided by the square root of the number of tokens;
+    "weightedmean", weighted by position, from 1; "max" over the tokens; "cls" or "lasttoken", the
+    last layer at the first or the last token; "pooled", the pooler's output.
     """
     from bert_tf.model.layers import weighted_sum  # imports TensorFlow
 

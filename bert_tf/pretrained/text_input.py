@@ -59,8 +59,8 @@ def _packed(
         warn_once(
             tokenizer,
             "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are truncated."
-            " To have all of a text read, split it; classify, encode and rank of a loaded model do"
-            " so with long_text='mean'",
+            " To use the whole text, split it; a loaded model's classify, encode and rank do so"
+            " with long_text='mean'",
             *(num_cut, len(rows), max_seq_length),
         )
     return rows

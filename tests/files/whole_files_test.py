@@ -78,8 +78,8 @@ def test_json_is_read_and_what_is_not_json_is_refused(tmp_path):
         (b"[-Infinity]", "--x is not JSON (-Infinity is not a number in JSON); the rule"),
         (b"[-1e999]", "--x is not JSON ('-1e999' is beyond the range of a number); the rule"),
         (b"1e" + b"9" * 5000, "--x is not JSON ('1e999"),
-        (b'{"a": 1, "b": {}, "a": 1}', "--x is not JSON (the key 'a' is there twice); the rule"),
-        (b'[{"c": {"d": 1, "d": 2}}]', "--x is not JSON (the key 'd' is there twice); the rule"),
+        (b'{"a": 1, "b": {}, "a": 1}', "--x is not JSON (the key 'a' appears twice); the rule"),
+        (b'[{"c": {"d": 1, "d": 2}}]', "--x is not JSON (the key 'd' appears twice); the rule"),
         (b"9" * 5000, "--x is not JSON (Exceeds the limit"),
         (b'"\xff"', "--x, line 1, is not UTF-8 (invalid start byte); decompress the"),
     ):

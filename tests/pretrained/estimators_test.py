@@ -149,7 +149,7 @@ def test_a_folder_that_every_fold_would_share_is_refused(stand_in, kind, tmp_pat
     for options in ({"output_dir": folder}, {"settings": ClassifierOptions(output_dir=folder)}):
         data = {"cv": 2, "error_score": "raise"}
         told = refusal(cross_val_score, kind("folder", options=options), TEXTS, [1, 2] * 6, **data)
-        assert told.startswith("options must not have output_dir, nor settings with it")
+        assert told.startswith("options must not set output_dir, directly or in settings")
 
 
 def test_what_is_refused(base, monkeypatch):

@@ -327,7 +327,7 @@ def fix_shape(folder):
 # What is done to a folder, options of `load`, and the message.
 REFUSED = [
     (change(vectors=None), {}, "this version of tools.export, or is damaged (KeyError('vectors"),
-    (change(format="saved_model"), {}, "in the format 'saved_model'; of exported models load only"),
+    (change(format="saved_model"), {}, "in the format 'saved_model'; load reads only models"),
     (fix_shape, {}, "was exported with a fixed --batch_size or --seq_length"),
     (damage, {}, "it is damaged, or from a different export. Export the model again"),
     (lambda f: (f / "model.onnx").write_bytes(b"theirs"), {}, "is not the file that tools.export"),

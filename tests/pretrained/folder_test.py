@@ -78,8 +78,8 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
     for path, length, message in (
         (None, None, "must be a path; received None"),
         ("", None, "folder must be a path; received ''"),
-        (f"{empty}/none", None, "there is no such folder, and no checkpoint of that prefix$"),
-        ("tests/none", None, f"no checkpoint of that prefix in {os.getcwd()}$"),  # no hub's name
+        (f"{empty}/none", None, "there is no such folder, and no checkpoint with that prefix$"),
+        ("tests/none", None, f"no checkpoint with that prefix in {os.getcwd()}$"),  # no hub's name
         (empty, None, "it has no files"),
         (write_model(tmp_path / "nan", nan), None, "number, but .* in bert/pooler"),
         (plain, 33, "from 4 to 32, .* received 33 .int.$"),
@@ -92,9 +92,9 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
 def test_a_name_on_hugging_face_is_told_how_to_get_it(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert refusal(bert_tf.load, name) == (
-        f"{name}: there is no such folder, and no checkpoint of that prefix in {tmp_path}. Nothing"
-        " is downloaded: if it is a model of huggingface.co, run `pip install huggingface_hub` and"
-        f" `hf download {name} --local-dir {name}`, then give the folder"
+        f"{name}: there is no such folder, and no checkpoint with that prefix in {tmp_path}."
+        " Nothing is downloaded: if it is a model on huggingface.co, run `pip install"
+        f" huggingface_hub` and `hf download {name} --local-dir {name}`, then give the folder"
     )
 
 

@@ -168,7 +168,7 @@ REFUSED = [
     (
         lambda m: m.classify("a", labels=["x", "y"], long_text="mean"),
         "long_text and window_stride exclude labels: zero-shot classification cuts long texts."
-        " Split them before, and classify the parts",
+        " Split them first, and classify the parts",
     ),
     (
         lambda m: m.classify(["a", ("cat " * 29, "dog " * 30)], long_text="mean"),

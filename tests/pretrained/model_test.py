@@ -305,8 +305,8 @@ def test_bad_input_is_refused_in_one_line(model):
 
 
 CUT = (
-    "have more than 32 word pieces with [CLS] and [SEP], and are truncated. To have all of a text"
-    " read, split it; classify, encode and rank of a loaded model do so with long_text='mean'."
+    "have more than 32 word pieces with [CLS] and [SEP], and are truncated. To use the whole text,"
+    " split it; a loaded model's classify, encode and rank do so with long_text='mean'."
     " Later ones are not reported"
 )
 

@@ -141,7 +141,7 @@ def test_a_forked_process_is_told_to_spawn(model, monkeypatch):
     for call in CALLS:
         message = message_in_a_fork(lambda call=call: call(model))
         assert message.startswith("This process (")
-        assert f"was forked from process {os.getpid()} after that had loaded a model" in message
+        assert f"was forked from process {os.getpid()}, which had loaded a model" in message
         assert message.endswith(
             'Start processes with multiprocessing.get_context("spawn"), or load models only in the'
             " processes that use them (gunicorn: without --preload)"

@@ -28,7 +28,7 @@ def check_process() -> None:
     """Raises UserError if this process `is_forked`."""
     if is_forked():
         raise UserError(
-            f"This process ({os.getpid()}) was forked from process {_loaded_in} after that had"
+            f"This process ({os.getpid()}) was forked from process {_loaded_in}, which had"
             " loaded a model, and TensorFlow does not work in a forked process: the call would"
             ' never end. Start processes with multiprocessing.get_context("spawn"), or load models'
             " only in the processes that use them (gunicorn: without --preload)"
@@ -82,7 +82,7 @@ class LoadedModel:
     def _run(
         self, name: str, rows: Sequence[Row], make: Callable[[], Compute] | None = None
     ) -> list[dict[str, NDArray[Any]]]:
-        """Returns the outputs of each row, computed by the head `name`, or by what `make` makes."""
+        """Returns the outputs of each row, computed by the head `name`, or by `make()`."""
         if not rows:
             return []
         segment = max(max(row["segment_ids"]) for row in rows)

@@ -132,8 +132,8 @@ def _contradiction(folder: ModelFolder, entailment: int) -> int:
     if len(folder.labels) == 2:  # such as "not_entailment"
         return 1 - entailment
     raise UserError(
-        "multi_label, or a single label, compares entailment with contradiction: a class whose name"
-        f" begins with 'contradict'; {folder.path} has the classes {listed(folder.labels)}. Name"
+        "multi_label, or a single label, compares entailment with a class whose name begins with"
+        f" 'contradict'; {folder.path} has the classes {listed(folder.labels)}. Name"
         " its classes in config.json's id2label or labels.txt, or give several labels without"
         " multi_label"
     )
@@ -210,7 +210,7 @@ class Classify(LoadedModel):
             if long_text not in (None, "cut") or window_stride is not None:
                 raise UserError(
                     "long_text and window_stride exclude labels: zero-shot classification cuts long"
-                    " texts. Split them before, and classify the parts"
+                    " texts. Split them first, and classify the parts"
                 )
             return self._zero_shot(texts, labels, hypothesis_template, multi_label)
         if multi_label is not False or hypothesis_template != TEMPLATE:
@@ -273,7 +273,7 @@ class Classify(LoadedModel):
             top_k: number of passages to return. None for all.
             positive: the class of relevant passages; not for a regression.
             long_text: what to do with a passage that does not fit beside the query. "cut" drops its
-                end. "mean" and "max" split it into overlapping windows, see `classify`; its
+                end. "mean" and "max" split it into overlapping windows, see `classify`; the
                 score comes from the mean or the maximum of the windows' numbers, or log odds of
                 `positive`. With "max" the best window decides. None for the --long_text of the
                 training, or else "cut".

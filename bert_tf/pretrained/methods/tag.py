@@ -102,7 +102,7 @@ class TaggedText:
             self.rows.append(sequences.pack_pair(ids, None, 0, tokenizer.layout))
 
     def _edges(self, strategy: str) -> list[int]:
-        """Returns the first piece of each tagged unit, maybe a space, and the number of pieces."""
+        """Returns each tagged unit's first piece (perhaps a space), then the number of pieces."""
         pieces = self._pieces
         starts = [0] if pieces else []
         if strategy == "word":

@@ -224,7 +224,7 @@ def test_a_loaded_model_answers_as_the_program(tmp_path):
         assert chosen.text == (found.text if threshold > odds else "")
     made = {"max_query_length": 4, "verbose": 0, **options}  # with the heads that the folder has
     assert model.evaluate([("who sat", context)], [found.text], **made)["exact_match"] == 100
-    with pytest.raises(UserError, match='needs the logits of ends; .* Use method="run_squad"'):
+    with pytest.raises(UserError, match='needs separate end logits; .* Use method="run_squad"'):
         model.answer("who sat", context, method="transformers", max_seq_length=16, doc_stride=3)
     with pytest.raises(UserError, match="has ELECTRA's heads for questions, which cannot be exp"):
         export_model(model, tmp_path / "exported", format="saved_model")
