@@ -192,8 +192,9 @@ WRONG = [
     ),
     (
         {"student": {"hidden_size": 6}},
-        "The loss compares vectors, which must have one size: hidden_size of --bert_config_file is"
-        " 6, and the teacher's is 8. Give --alpha_cos=0, or change --bert_config_file",
+        "The loss compares vectors, which must have the same size: hidden_size of"
+        " --bert_config_file is 6, and the teacher's is 8. Give --alpha_cos=0, or change"
+        " --bert_config_file",
     ),
     (
         {"student": {"hidden_size": 6}, "alpha_cos": 0.0},

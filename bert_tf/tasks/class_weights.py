@@ -62,7 +62,7 @@ def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[s
     weights = dict.fromkeys(labels, 1.0)
     for label, number in pairs:
         subject = f"--class_weights: the weight of {quoted(label)}"
-        weights[str(label)] = parse_weight(number, subject, "a class of weight 1 counts as usual")
+        weights[str(label)] = parse_weight(number, subject, "A class of weight 1 counts as usual")
     return weights
 
 
@@ -79,8 +79,8 @@ def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
         return [BALANCED]
     if not isinstance(weights, Mapping):
         raise UserError(
-            f"class_weight must be 'balanced' or a dictionary of weights; {received(weights)}. Of"
-            " scikit-learn's compute_class_weight: dict(zip(classes, weights))"
+            f"class_weight must be 'balanced' or a dictionary of weights; {received(weights)}."
+            " For scikit-learn's compute_class_weight: dict(zip(classes, weights))"
         )
     labels = labels or ()
     # If classes are named 1 to 5, a number is the name of a class, as in y.
@@ -92,7 +92,7 @@ def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
 
 
 def balanced_weights(labels: Sequence[str]) -> dict[str, float]:
-    """Returns n / (k * count) for each of k classes, like scikit-learn's "balanced"."""
+    """Returns n / (k * count) for n labels of k classes, like scikit-learn's "balanced"."""
     counts = collections.Counter(labels)
     return {label: len(labels) / (len(counts) * count) for label, count in counts.items()}
 
@@ -133,7 +133,7 @@ def weigh(
         for example in example_set.examples:
             own = 1.0 if weight_of(example) is None else example.weight
             subject = f"Example {quoted(example.guid)}: the weight"
-            own = parse_weight(own, subject, "an example of weight 1 counts as usual")
+            own = parse_weight(own, subject, "An example of weight 1 counts as usual")
             weighed.append(copy.copy(example))
             weighed[-1].weight = own * factors.get(example.label, 1.0) if factors else own
         if not any(example.weight for example in weighed):

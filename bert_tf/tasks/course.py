@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and predicts on examples in memory: what `fit` of a loaded model calls."""
+"""Fine-tunes, evaluates and predicts on examples in memory, for a loaded model's methods."""
 
 import contextlib
 import dataclasses
@@ -94,7 +94,9 @@ def _opened(
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as folder:
         for name in () if place else ("profile_steps", "hang_minutes"):
             if getattr(task.settings, name):
-                raise UserError(f"--{name} needs --output_dir, where what it writes or saves stays")
+                raise UserError(
+                    f"--{name} needs --output_dir: without it the run's files are deleted"
+                )
         output_dir = place or os.path.join(folder, "run")
         settings = task.settings = dataclasses.replace(task.settings, output_dir=output_dir)
         start = dataclasses.replace(start, config=task.model_config(start.config))
@@ -126,8 +128,8 @@ def _fitting_batch(
     if not 0 < largest < batch or num_examples / batch * settings.num_train_epochs >= 1:
         return settings
     logging.warning(
-        "batch_size=%d is larger than the %d examples, which make no step; training in batches of"
-        " %d",
+        "batch_size=%d is larger than the %d examples, so there would be no step; training in"
+        " batches of %d",
         *(batch, num_examples, largest),
     )
     return dataclasses.replace(settings, train_batch_size=largest)

@@ -100,7 +100,7 @@ def write_records(
 def encode(
     examples: Iterable[Any], encoder: ExampleEncoder, place: str = ""
 ) -> Iterator[tuple[Any, Iterator[Record]]]:
-    """Yields examples with records, to read before the next one; warns of cut texts at the end."""
+    """Yields examples with their records, valid until the next example; warns of cut texts."""
     num_examples = num_cut = longest = 0
     for example, ids in _tokenized(examples, encoder):
         length = encoder.length_needed(ids)

@@ -118,8 +118,8 @@ class FineTuner:
         finds_threshold = getattr(settings, "find_threshold", False)
         if finds_threshold and not self._keeps_best and self.run.best.prefix():
             raise UserError(
-                f"--find_threshold needs --keep_best here: {settings.output_dir} stands for its"
-                f" best checkpoint. Add --keep_best, or delete {self.run.best.folder}"
+                f"--find_threshold needs --keep_best here: {settings.output_dir} is loaded with"
+                f" its best checkpoint. Add --keep_best, or delete {self.run.best.folder}"
             )
         if self.run.checkpoints.latest():
             return
@@ -178,8 +178,8 @@ class FineTuner:
         return dict.fromkeys(itertools.chain.from_iterable(self._sets.values()))
 
     def _record_file(self, name: str) -> str:
-        # Only the run that trains writes train.tf_record. Other sets have a temporary name of this
-        # process, because another program may evaluate other examples in the same --output_dir.
+        # Only the run that trains writes train.tf_record. Other sets' files have temporary names,
+        # because another program may evaluate other examples in the same --output_dir.
         if name == "train":
             return self.run.path(f"{name}.tf_record")
         if name not in self._working_files:
@@ -374,7 +374,7 @@ def check_purposes(
 
 
 def _limits(config: BertConfig, labels: Sequence[str] | None) -> dict[str, tuple[int, str]]:
-    """Returns what records must be below, by their keys, and what sets each limit."""
+    """Returns key of a record -> (what its values must be below, the source of that limit)."""
     limits = {
         "input_ids": (config.vocab_size, "vocab_size of --bert_config_file"),
         "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),

@@ -187,7 +187,7 @@ def test_several_labels_in_many_forms():
         ([["a"], [None], []], "labels[1] is missing (None)"),
         (marks, "labels must be lists of classes; each has 2 numbers that are 0"),
         ([["a", "b", "a"], [], []], "labels[0] must name each of its classes once; it names 'a'"),
-        (more, "it names 'b' more often. For rows with 0 or 1 for each class give np."),
+        (more, "it names 'b' more than once. For rows with 0 or 1 for each class give np."),
         ([two, [], []], "labels[0] as an array must have 0 or 1 for each of the classes"),
         (np.eye(3), "[texts, 2]; its shape is [3, 3]"),
         (np.full([3, 2], 0.5), "names; for 'a' in row 0, counted from 0, received 0.5 (float)"),

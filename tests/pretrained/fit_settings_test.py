@@ -140,7 +140,7 @@ def test_fewer_examples_than_a_batch_train_in_smaller_ones(warnings, number, par
         train_batch_size=32, num_train_epochs=float(epochs), gradient_accumulation_steps=parts
     )
     assert course._fitting_batch(options, number, 1).train_batch_size == batch
-    expected = f"batch_size=32 is larger than the {number} examples, which make no step; training"
+    expected = f"batch_size=32 is larger than the {number} examples, so there would be no step"
     assert sum(text.startswith(expected) for text in warnings) == (batch < 32)
 
 

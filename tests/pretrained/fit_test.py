@@ -283,7 +283,7 @@ def test_predict_ignores_nothing(trained):
     for options, message in (
         ({"bogus": 3}, "bogus must be an option of predict: one of 'long_text'"),
         ({"long_text": "nonsense"}, "long_text must be one of cut, mean, max; received 'nonsense'"),
-        ({"strategy": "no"}, "strategy must be left out: predict of this task runs on one device"),
+        ({"strategy": "no"}, "strategy must be left out: this task's predict runs on one device"),
     ):
         assert message in refusal(model.predict, ["a fine film"], **options)
     texts = ["a fine film", "a bad film"]
@@ -358,8 +358,8 @@ REFUSED = [
     ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
     ({"callbacks": ["x"]}, "callbacks must be Keras callbacks; received str"),
     ({"output_dir": 3}, "output_dir must be a path; received"),
-    ({"profile_steps": "1:2"}, "profile_steps needs output_dir, where what it writes or saves"),
-    ({"hang_minutes": 2}, "hang_minutes needs output_dir, where"),
+    ({"profile_steps": "1:2"}, "profile_steps needs output_dir: without it the run's files"),
+    ({"hang_minutes": 2}, "hang_minutes needs output_dir: without"),
     ({"folds": 3}, "folds must be left out: in Python use scikit-learn's cross_validate"),
     ({"settings": FOLDS, "epochs": 1}, "folds must be left out: in Python use scikit-learn's"),
     ({"settings": 3}, "settings must be a ClassifierSettings; received a int"),

@@ -342,7 +342,7 @@ def test_lines_that_extract_features_cuts(tmp_path, warnings, lines, length, mes
     path = tmp_path / "input.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     assert len(list(read_examples(str(path), TOKENIZER, length))) == len(lines)
-    end = "; --long_text=mean makes mean_vector and pooled_vector of all of a line"
+    end = "; with --long_text=mean, mean_vector and pooled_vector use the whole line"
     assert warnings == [f"{message}{end}"] * bool(message)
 
 

@@ -142,7 +142,7 @@ def test_a_teacher_adds_its_forward_pass(restrict):
 def test_a_teacher_that_does_not_fit():
     for sizes, message in (
         ({"vocab_size": 999}, "is 1000, and of the teacher (--teacher_config_file) 999. Choose an"),
-        ({"hidden_size": 32}, "The loss compares vectors, which must have one size"),
+        ({"hidden_size": 32}, "The loss compares vectors, which must have the same size"),
     ):
         teacher = config_from_dict({**ONE_LAYER, **sizes})
         run = dataclasses.replace(make_run(objective="mlm"), teacher=teacher)

@@ -120,7 +120,7 @@ class Train(LoadedModel):
         return self._for(SentenceRows())
 
     def _for(self, rows: Rows) -> Self:
-        """Returns a model with the same weights; it keeps the head if the task is the same."""
+        """Returns a model with the same weights, and the same head if task and classes match."""
         folder = self._folder
         is_same = rows.head in folder.heads and rows.multi_label == folder.config.is_multi_label
         if not is_same or rows.labels not in (None, folder.labels):
@@ -190,7 +190,7 @@ class Train(LoadedModel):
                 number.
             validation_data: `(x, y)`, or a dataset or a generator, to evaluate on after each epoch.
             settings: the task's options in one object, such as a `ClassifierOptions`; or the
-                program's settings: the model and the examples that they name are ignored.
+                program's settings, whose model and examples are ignored.
             output_dir: folder for checkpoints and results, as in the program: called again, `fit`
                 resumes there, or loads the finished model. None for `settings.output_dir`;
                 without settings only the trained model in memory is kept.
@@ -318,7 +318,7 @@ class Train(LoadedModel):
                 training unless one of them is given.
 
         Returns:
-            The metrics by name, such as `accuracy` and `loss`. Printed, it also shows the report:
+            The metrics by name, such as `accuracy` and `loss`. Printing them also shows the report:
             for a classification the scores of each class and the confusion matrix.
 
         Raises:
@@ -430,7 +430,7 @@ def held_folder(model: Train) -> ModelFolder:
 
 def _check_options(known: Collection[str], options: Mapping[str, Any], strategy: Any) -> None:
     if strategy is not None:
-        raise UserError("strategy must be left out: predict of this task runs on one device")
+        raise UserError("strategy must be left out: this task's predict runs on one device")
     for name in options:
         if name not in known:
             raise UserError(f"{name} must be an option of predict: one of {listed(sorted(known))}")

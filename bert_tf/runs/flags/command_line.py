@@ -1,4 +1,4 @@
-"""Parses command lines with absl, rewrites absl's errors like those of `Settings`, makes --help."""
+"""Parses command lines with absl, words absl's errors as `Settings` does, and formats --help."""
 
 import re
 import textwrap
@@ -51,7 +51,7 @@ def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = 
         _, *others = flags.FLAGS(["", *words], known_only=takes_others)
     except UnicodeDecodeError as error:
         raise CommandLineError(f"a file of --flagfile must be UTF-8 text: {error}") from error
-    except (flags.Error, ValueError, RecursionError) as error:  # Recursion: a name of 1,000 letters
+    except (flags.Error, ValueError, RecursionError) as error:  # RecursionError: very long names
         raise CommandLineError(_explained(str(error))) from error
     if others and not takes_words and not takes_others:
         before = dict(zip(words[1:], words, strict=False)).get(others[0], "")

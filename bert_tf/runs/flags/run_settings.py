@@ -27,20 +27,20 @@ class RunOptions(Settings):
     )
     profile_steps: str | None = Group.OUTPUT.setting(
         None,
-        help="FIRST:END, such as 100:105: write a trace of these steps, without the last number, to"
+        help="FIRST:END, such as 100:105: write a trace of these steps, END not included, to"
         " --output_dir. TensorBoard's profiler (XProf) shows it.",
     )
     skip_steps_above_norm: float | None = Group.TRAINING.setting(
         None,
-        help="Leave the update of a step out if the norm of its gradients is larger, as in one bad"
+        help="Skip the update of a step if the norm of its gradients is larger, as with a bad"
         " batch; see gradient_norm in the log. A norm that is not finite still ends the run."
-        " Default: leave none out.",
+        " Default: skip none.",
         above=0.0,
     )
     hang_minutes: float = Group.COMPUTATION.setting(
         0.0,
-        help="End the program, with what its threads are doing and status 75, if a step of training"
-        " or a save takes this long, as when another machine of the run hangs. Compiling and"
+        help="End the program with status 75, and print what its threads are doing, if a training"
+        " step or a save takes this long, as when another machine of the run hangs. Compiling and"
         " evaluating may take longer. 0: never.",
         at_least=0.0,
     )

@@ -222,8 +222,8 @@ class FineTuningOptions(TrainingOptions, TextOptions):
     layerwise_lr_decay: float = Group.TRAINING.setting(
         1.0,
         help="Factor of the learning rate from each layer to the one below, as in ELECTRA: the"
-        " task's head has --learning_rate, the pooler once the decay, the last layer the decay"
-        " squared, and so on down to the embeddings. 1: one rate for all.",
+        " task's head has --learning_rate, the pooler --learning_rate * factor, the last layer"
+        " --learning_rate * factor^2, and so on down to the embeddings. 1: one rate for all.",
         above=0.0,
         at_most=1.0,
     )
@@ -271,7 +271,7 @@ class EvaluationOptions(FineTuningOptions):
     dev_fraction: float = Group.DATA.setting(
         0.0,
         help="Share of the training examples, and of each class, to hold out and evaluate on, where"
-        " there is no dev set. The texts decide which, so they are the same in every run.",
+        " there is no dev set. The texts alone decide, so every run holds out the same examples.",
         at_least=0.0,
         at_most=0.5,
     )
@@ -319,10 +319,10 @@ class TeacherSettings(TeacherCheckpoint):
     cos_all_layers: bool = Group.TRAINING.setting(
         False,
         help="Let --alpha_cos compare all of the student's layers, each with the teacher's layer at"
-        " the same relative depth (TinyBERT): a student of 3 layers with layers 2, 4 and 6 of a"
-        " teacher of 6. By default only the last layers are compared (DistilBERT).",
+        " the same relative depth (TinyBERT): for 3 and 6 layers, the student's layers 1, 2 and 3"
+        " with the teacher's 2, 4 and 6. Default: only the last layers are compared (DistilBERT).",
         needs=["teacher_checkpoint", "alpha_cos"],
-        because="it says which vectors the loss of weight --alpha_cos compares",
+        because="it says which layers the cosine loss compares",
     )
 
     @property

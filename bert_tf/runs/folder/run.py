@@ -1,4 +1,4 @@
-"""Manages a run's output directory, and writes everything there, also the best checkpoint."""
+"""Manages a run's output directory, and writes everything in it, including the best checkpoint."""
 
 import contextlib
 import functools
@@ -222,7 +222,7 @@ class Run:
         if len(set(steps)) > 1:
             raise UserError(
                 f"--output_dir={self.output_dir} must be one directory that all machines of the"
-                " run reach: their newest checkpoints are of the steps"
+                " run reach: their newest checkpoints are at the steps"
                 f" {', '.join(f'{step:.0f}' for step in steps)}"
             )
         return prefix

@@ -14,10 +14,10 @@ from absl import logging
 from bert_tf.engine.measures import pearson, spearman
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", arXiv:1706.04599
-# Bounds of a temperature: with few or only correct examples the best one is infinite or 0.
+# Bounds of a temperature: with few examples, or only correct ones, the best is infinite or 0.
 TEMPERATURES = (0.05, 20.0)
-_MOST_COLUMNS = 20  # classes of a confusion matrix that is printed whole
-_MOST_CONFUSIONS = 20  # lines for the confusions of more classes
+_MOST_COLUMNS = 20  # with more classes, no confusion matrix is printed
+_MOST_CONFUSIONS = 20  # lines printed instead, one for each pair of classes
 _LONGEST_NAME = 40  # characters
 
 _SCORES = ("precision", "recall", "f1")
@@ -34,7 +34,7 @@ class Report:
         return self.text
 
     def with_values(self, **values: float) -> "Report":
-        """Returns the report with these numbers added at the end, one a line."""
+        """Returns the report with these numbers added at the end, one per line."""
         return Report(self.values | values, f"{self.text}\n{_value_lines(values)}")
 
     def __getitem__(self, name: str) -> Any:
@@ -179,7 +179,7 @@ def calibration_error(probabilities: np.ndarray, correct: np.ndarray) -> float:
 
     Predictions are put into 15 bins of equal width by their probability. In each bin, the mean
     probability is compared with the share of correct predictions; the result is the mean of the
-    absolute differences, weighted by the predictions in a bin (arXiv:1706.04599, equation 3).
+    absolute differences, weighted by the bins' sizes (arXiv:1706.04599, equation 3).
     """
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gaps = np.bincount(bins, probabilities.astype(np.float64) - correct, CALIBRATION_BINS)
@@ -187,7 +187,7 @@ def calibration_error(probabilities: np.ndarray, correct: np.ndarray) -> float:
 
 
 def number_report(y_true: np.ndarray, predictions: np.ndarray) -> Report:
-    """Returns the report of a regression; both float `[examples]`."""
+    """Returns the report of a regression; both arguments are float `[examples]`."""
     differences = predictions.astype(np.float64) - y_true
     values = {
         "examples": len(differences),

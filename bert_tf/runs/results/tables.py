@@ -4,8 +4,8 @@ Columns are separated by tabs. A text is always in double quotes, with a double 
 twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are unquoted.
 
 A spreadsheet runs a text that begins with =, +, - or @ as a formula, even in quotes. Such texts get
-an apostrophe in front (https://owasp.org/www-community/attacks/CSV_Injection), also after spaces,
-tabs and line ends, and in full-width letters. Texts that are numbers, such as the label -1, do not.
+an apostrophe in front (https://owasp.org/www-community/attacks/CSV_Injection), also if white space
+comes first, or the sign is full-width. Texts that are numbers, such as the label -1, do not.
 """
 
 import csv

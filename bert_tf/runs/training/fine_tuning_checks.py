@@ -31,7 +31,7 @@ def learned_labels(settings: FineTuningOptions) -> list[str] | None:
     """Returns the classes of the model that a run starts from; [] for regression, None if unknown.
 
     They are unknown if the run trains anew, which may give the head different classes. An
-    --output_dir without a checkpoint is ignored: a run that stopped early left its files.
+    --output_dir without a checkpoint is ignored: its files are from a run that stopped early.
     """
     if prefix := CheckpointDirectory(settings.output_dir).latest():
         return labels_in(os.path.dirname(prefix))
@@ -148,7 +148,7 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
             "The student and its teacher must have the same vocabulary: vocab_size of"
             f" --bert_config_file is {student.vocab_size}, and of the teacher ({path})"
             f" {config.vocab_size}. Choose another teacher, or make the student's configuration and"
-            " records for this one's vocabulary"
+            " records for the teacher's vocabulary"
         )
     if config.type_vocab_size < student.type_vocab_size:
         raise UserError(
@@ -170,9 +170,9 @@ def check_hidden_sizes(
     """Raises UserError if the two models' vectors, which the loss compares, differ in size."""
     if student.hidden_size != teacher.hidden_size:
         raise UserError(
-            "The loss compares vectors, which must have one size: hidden_size of --bert_config_file"
-            f" is {student.hidden_size}, and the teacher's is {teacher.hidden_size}. {remedy}, or"
-            " change --bert_config_file"
+            "The loss compares vectors, which must have the same size: hidden_size of"
+            f" --bert_config_file is {student.hidden_size}, and the teacher's is"
+            f" {teacher.hidden_size}. {remedy}, or change --bert_config_file"
         )
 
 

@@ -30,7 +30,7 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]:
-    """Yields `advance`; ends the program if no step is reported to it for so many minutes.
+    """Yields `advance`, watched: if no step is reported for so many minutes, the program ends.
 
     What each thread is doing is then printed to standard error. A step hangs, for example, if a
     different process of the run has stopped. 0 minutes: no limit.
@@ -121,7 +121,7 @@ class PhaseSteps:
         elif self.loop.input_seconds > _MUCH_WAITING * seconds:
             logging.info(
                 "Steps %d to %d waited for input %.0f%% of the time. More cores for the host, or"
-                " records masked in advance, make it faster",
+                " records masked in advance, speed it up",
                 *(step + 1, stop, 100.0 * self.loop.input_seconds / seconds),
             )
         return metrics

@@ -119,8 +119,8 @@ def note_schedule(
     noted, masks = _read(path) if step else (None, _MASKS)
     if masks != _MASKS:
         logging.warning(
-            "An earlier version of bert-tf began this run: from step %d on, dropout has other"
-            " random masks than that version would have drawn",
+            "An earlier version of bert-tf began this run: from step %d on, dropout draws"
+            " different random masks than that version would have drawn",
             step,
         )
     changes = noted is not None and _numbers(noted) != _numbers(current)
@@ -153,7 +153,7 @@ def _read(path: str) -> tuple[_Parts | float | None, str | None]:
     if not tf.io.gfile.exists(path):
         return None, _MASKS
     try:
-        content = read_json(path, path, "it must be as a run has written it")
+        content = read_json(path, path, "only runs should write this file")
         if isinstance(content, list):
             content = {"schedule": content}
         masks = content.get("dropout_masks")
@@ -162,7 +162,7 @@ def _read(path: str) -> tuple[_Parts | float | None, str | None]:
         parts = content["schedule"]
         return [(int(steps), PolynomialSchedule(**part)) for steps, part in parts], masks
     except (UserError, AttributeError, KeyError, TypeError, ValueError) as error:
-        logging.warning("Whether the learning rate changes is not known: %s: %s", path, error)
+        logging.warning("It is not known whether the learning rate changes: %s: %s", path, error)
         return None, _MASKS
 
 

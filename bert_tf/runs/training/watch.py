@@ -177,7 +177,7 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
-        self.model.optimizer = None  # the history refers to the model: the moments would stay
+        self.model.optimizer = None  # frees the moments: the history keeps the model
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Decides if a text can have several labels, and from which probability a label is predicted.
+"""Decides whether a text can have several labels, and the least probability of a predicted label.
 
 Both are in the model's `bert_config.json`: `problem_type` and `threshold`.
 """
@@ -22,7 +22,7 @@ from bert_tf.tasks.classification.settings import ClassifierSettings
 
 # Settings that do not work with several labels, and why.
 _ONE_LABEL = {
-    "class_weights": "an example with several labels has no single class's weight",
+    "class_weights": "with several labels it is unclear which class's weight counts",
     "temperature_scaling": "with several labels each one has its own sigmoid and --threshold",
 }
 
@@ -51,8 +51,8 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
     chosen = settings.threshold is not None or settings.find_threshold
     if settings.do_train and learned_several and threshold != BertConfig.threshold and not chosen:
         logging.warning(
-            "threshold is %s in %s, found or given for the weights that training goes on from. To"
-            " find it for the new weights, add --find_threshold",
+            "threshold is %s in %s, found or given for the weights that training continues from."
+            " To find it for the new weights, add --find_threshold",
             *(threshold, path),
         )
     config = copy.copy(config)
@@ -65,7 +65,7 @@ def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> No
         if getattr(settings, name) and not several:
             raise UserError(
                 f"--{name} is for texts with several labels (--multi_label): with one label,"
-                " the most likely class is the prediction. Leave it out"
+                f" the most likely class is the prediction. Leave --{name} out"
             )
     if several and not multi_label and (settings.do_train or settings.do_eval):
         raise UserError(

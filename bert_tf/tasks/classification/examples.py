@@ -126,8 +126,8 @@ def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
     for example in examples:
         if not example.text_b:
             raise UserError(
-                f"--double_unordered needs pairs of texts; example {quoted(example.guid)} has one."
-                " Leave it out"
+                f"--double_unordered needs pairs of texts; example {quoted(example.guid)} has one"
+                " text. Leave --double_unordered out"
             )
         texts = {"text_a": example.text_b, "text_b": example.text_a}
         swapped.append(_changed(example, guid=f"{example.guid}-swapped", **texts))
@@ -163,7 +163,7 @@ def split_labels(cell: str, separator: str, place: str, remedy: str) -> list[str
     if "" in names:
         raise UserError(
             f"{place}: {quoted(cell)} has an empty label; --label_separator={separator} must stand"
-            f" between two labels, and a cell without labels is empty. {remedy}"
+            f" between two labels, and a cell without labels must be empty. {remedy}"
         )
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
         raise UserError(f"{place}: {quoted(cell)} has the label {quoted(twice)} twice. {remedy}")
@@ -183,8 +183,8 @@ def classification_schema(
     """Returns the schema of classification records.
 
     `label_ids` is the index of a class, int64, or a float32 value for regression. If a text can
-    have several of `num_labels` labels, unlike in the original, it is an int64 vector of that
-    length, 1 for each label that the text has. `is_real_example` is 1, or 0 for padding at the end
+    have several labels, unlike in the original, `label_ids` is an int64 vector [num_labels], 1 for
+    each label that the text has. `is_real_example` is 1, or 0 for padding at the end
     of files that the original wrote for TPUs. `weighted` records also have `example_weight`,
     float32. Names and types: the original's `file_based_convert_examples_to_features`.
     """

@@ -38,7 +38,7 @@ def run_classifier(
 class ClassificationFiles(TaskFiles, ClassificationTask):
     """Reads a processor's files; writes test_results.tsv, predictions.tsv and GLUE's submission.
 
-    Files of a second dev or test set (`DataProcessor.also`) have its suffix.
+    The names of files for a second dev or test set (`DataProcessor.also`) end in the set's key.
     """
 
     @classmethod

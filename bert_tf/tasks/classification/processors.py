@@ -1,4 +1,4 @@
-"""The classification tasks by name: GLUE's (the original has CoLA, MNLI and MRPC), XNLI, IMDB."""
+"""Classification tasks by name: GLUE's (the original has CoLA, MNLI, MRPC), XNLI, IMDB, tables."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from bert_tf.tasks.classification.tfds_input import TfdsProcessor, class_names
 
 
 class ColaProcessor(TsvProcessor):
-    """Corpus of Linguistic Acceptability: is it grammatical? Only test.tsv has a header."""
+    """Corpus of Linguistic Acceptability: is a sentence grammatical? Only test.tsv has a header."""
 
     labels = ("0", "1")
     metrics = ("matthews_correlation", "accuracy")

@@ -166,7 +166,7 @@ class MultiLabelRows(ClassificationRows):
             if twice := [label for label in labels if names.count(label) > 1]:
                 raise UserError(
                     f"{place} must name each of its classes once; it names {listed(twice)} more"
-                    f" often. {_MULTI_HOT}"
+                    f" than once. {_MULTI_HOT}"
                 )
         if labels and all(len(row) == len(labels) and {*row} <= {0, 1} for row in rows):
             raise UserError(

@@ -15,12 +15,12 @@ THRESHOLD = 0.5  # if none can be found
 def accuracy(
     labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
-    """Returns the share of correct predictions; both int `[examples]`."""
+    """Returns the share of correct predictions; labels and predictions are int `[examples]`."""
     return float(np.average(labels == predictions, weights=weights))
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Returns the F1 score of class 1 of two classes; both int `[examples]`."""
+    """Returns the F1 score of class 1 of two classes; arguments as for `accuracy`."""
     from sklearn import metrics
 
     score = metrics.f1_score(labels, predictions, zero_division=0.0, sample_weight=weights)
@@ -30,7 +30,7 @@ def f1(labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None =
 def matthews_correlation(
     labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
-    """Returns the Matthews correlation coefficient of classes; both int `[examples]`."""
+    """Returns the Matthews correlation coefficient; arguments as for `accuracy`."""
     from sklearn import metrics
 
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
@@ -80,7 +80,7 @@ def best_threshold(
 
     if not label_ids.any():
         logging.warning(
-            "No example to evaluate has a label, so the threshold cannot be found; it stays %s",
+            "No example to evaluate has a label, so the threshold cannot be found; %s is used",
             THRESHOLD,
         )
         return THRESHOLD

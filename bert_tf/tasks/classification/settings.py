@@ -21,9 +21,8 @@ class ClassifierOptions(LongTextSettings, ClassWeightSettings, EvaluationOptions
     teacher_checkpoint: str | None = inherit(
         TeacherSettings,
         "teacher_checkpoint",
-        help="Checkpoint of a teacher, a model fine-tuned for this task, whose answers the student"
-        " learns in addition to the labels: the prefix of the checkpoint's files, or a folder with"
-        " a file `checkpoint`.",
+        help="Teacher, a model fine-tuned for this task, whose answers the student learns in"
+        " addition to the labels: its folder, also Hugging Face's, or its checkpoint's prefix.",
     )
     temperature: float = inherit(
         TeacherSettings,
@@ -69,8 +68,8 @@ class ClassifierOptions(LongTextSettings, ClassWeightSettings, EvaluationOptions
     temperature_scaling: bool = Group.EVALUATION.setting(
         False,
         help="Divide the trained model's logits by one number, the temperature, so that its"
-        " probabilities fit the dev set: the least negative log-likelihood. For the evaluation, the"
-        " predictions and --export_dir; the checkpoints in --output_dir stay as they were trained.",
+        " probabilities fit the dev set best (the least negative log-likelihood). This changes the"
+        " evaluation, the predictions and --export_dir, but not the checkpoints in --output_dir.",
         excludes=[("long_text", "mean", "max")],
         because="the answer for a long text is not a softmax of logits",
     )
@@ -86,7 +85,7 @@ class ClassifierOptions(LongTextSettings, ClassWeightSettings, EvaluationOptions
         help="Find the --threshold with the highest micro F1 on the dev set, by the model's final"
         " weights, and keep it with the model.",
         excludes="threshold",
-        because="it finds another one",
+        because="it finds the threshold itself",
     )
 
 
@@ -106,8 +105,8 @@ class ClassifierSettings(FineTuningFiles, ClassifierOptions):
     folds: int = Group.EVALUATION.setting(
         0,
         help="Cross-validation: divide the training examples into N parts, each class evenly (with"
-        " --multi_label each combination of labels; those in fewer than N texts together, by their"
-        " rarest label), and N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on,"
+        " --multi_label each combination of labels, or, if fewer than N texts have it, its rarest"
+        " label), and N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on,"
         " and evaluate on that one. Results are the mean and standard deviation over the folds. 0:"
         " none.",
         at_least=0,

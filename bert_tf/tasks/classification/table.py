@@ -304,7 +304,7 @@ class TableProcessor(DataProcessor):
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Sorts labels: by value if all are whole numbers of below 100 digits, otherwise as text."""
+    """Sorts labels: by value if all are whole numbers of under 100 digits, otherwise as text."""
     labels = list(labels)
     # Python's int() refuses more than 4300 digits.
     whole = all(label.removeprefix("-").isdecimal() and len(label) < 100 for label in labels)

@@ -51,7 +51,7 @@ def read_teacher(
         raise UserError(
             f"--teacher_checkpoint={settings.teacher_checkpoint} must have the classes of the task"
             f" in the same order: its {LABELS_FILE} has {first_of(learned)}, and the task"
-            f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
+            f" has {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
         )
     if settings.alpha_cos:
         check_hidden_sizes(student, config)

@@ -189,7 +189,7 @@ class TfdsProcessor(DataProcessor):
             return parse_label(text, self, place, remedy)
         if not 0 <= value < len(names):
             raise UserError(
-                f"{place}: the example has no label; choose a split with labels by"
+                f"{place}: the example has no label; choose a split that has labels with"
                 f" --tfds_{split}_split"
             )
         if set(names) <= set(labels):

@@ -81,7 +81,7 @@ class LineEncoder(PairEncoder):
         return self.inputs(ids, f"{self._place}, line {example[0] + 1}")
 
     def about_cut(self, longest: int) -> str:
-        return "; --long_text=mean makes mean_vector and pooled_vector of all of a line"
+        return "; with --long_text=mean, mean_vector and pooled_vector use the whole line"
 
     def describe(self, example: tuple[int, str], record: Mapping[str, list]) -> Iterator[str]:
         yield f"unique_id: {example[0]}"

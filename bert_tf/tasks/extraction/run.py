@@ -46,7 +46,7 @@ def extract_features(
     settings: ExtractionSettings,
     max_bytes: int = 512 << 20,
 ) -> int:
-    """Writes the outputs for each line; returns their number. For `max_bytes` see `make_chunks`."""
+    """Writes each line's outputs; returns the line count. For `max_bytes` see `make_chunks`."""
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
     layers = parse_layers(settings.layers, config.num_layer_outputs)
     outputs = parse_outputs(settings.outputs)
@@ -84,7 +84,7 @@ def _open_tokenizer(
     config.check_seq_length(settings.max_seq_length)
     if settings.stride is not None and not {*outputs} <= {"mean_vector", "pooled_vector"}:
         raise UserError(
-            f"--long_text={settings.long_text} makes one vector of the windows of a line, so"
+            f"--long_text={settings.long_text} makes the windows of a line one vector, so"
             " --outputs must be mean_vector, pooled_vector or both; received"
             f" {quoted(settings.outputs)}"
         )

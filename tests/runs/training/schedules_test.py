@@ -184,7 +184,7 @@ def test_a_damaged_note_is_told_and_replaced(content, tmp_path, caplog):
     path = tmp_path / FILE_NAME
     path.write_text(content)
     note_schedule(str(tmp_path), OLD, 30)
-    assert f"Whether the learning rate changes is not known: {path}" in caplog.text
+    assert f"It is not known whether the learning rate changes: {path}" in caplog.text
     assert json.loads(path.read_text())["schedule"][0][1]["init_lr"] == 5e-4
 
 
@@ -203,8 +203,8 @@ def test_other_masks_than_an_earlier_version_s_are_told_once(
     for step in (30, 31):
         note_schedule(str(tmp_path), schedule, step, hours)
     assert caplog.messages == [
-        "An earlier version of bert-tf began this run: from step 30 on, dropout has other random"
-        " masks than that version would have drawn"
+        "An earlier version of bert-tf began this run: from step 30 on, dropout draws different"
+        " random masks than that version would have drawn"
     ]
 
 

@@ -183,7 +183,7 @@ WRONG = [
     (
         {"labels": ["good", "bad"]},
         "must have the classes of the task in the same order: its labels.txt has 'bad' and 1 more,"
-        " and the task 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
+        " and the task has 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
     ),
     (
         {"student": {"vocab_size": SIZES["vocab_size"] + 1}},
@@ -199,8 +199,8 @@ WRONG = [
     ),
     (
         {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
-        "The loss compares vectors, which must have one size: hidden_size of --bert_config_file is"
-        " 12",
+        "The loss compares vectors, which must have the same size: hidden_size of"
+        " --bert_config_file is 12",
     ),
     (
         {"copy_teacher_head": True, "student": {"hidden_size": 12}},

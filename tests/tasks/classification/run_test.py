@@ -316,5 +316,5 @@ def test_a_threshold_of_earlier_weights_is_told(
     settings = types.SimpleNamespace(**given | changes, class_weights=None, temperature_scaling=0)
     found = decision.configured(BertConfig.from_dict(SMALL), settings, multi_label=True)
     assert found.threshold == threshold and found.is_multi_label
-    message = f"threshold is 0.3 in {path}, found or given for the weights that training goes on"
+    message = f"threshold is 0.3 in {path}, found or given for the weights that training continues"
     assert (message in caplog.text) == warns

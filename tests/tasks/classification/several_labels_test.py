@@ -331,7 +331,9 @@ def test_the_threshold_is_that_of_the_final_weights(tmp_path, best):
         predicted.sum(axis=1)
     )
     if best:
-        message = "--find_threshold needs --keep_best here: .*/out stands for its best checkpoint"
+        message = (
+            "--find_threshold needs --keep_best here: .*/out is loaded with its best checkpoint"
+        )
         with pytest.raises(UserError, match=message):
             again = {"do_eval": True, "find_threshold": True, "max_seq_length": 8}
             run_in(folder, "classification", **FLAGS, **again)

@@ -215,7 +215,9 @@ def test_a_student_learns_from_single_texts(tables, trained, tmp_path):
     flags |= {"text_b_column": None, "label_column": None, "train_batch_size": 8}
     compare(tmp_path, tmp_path / "out", num_train_epochs=1.0, **flags)
     assert (tmp_path / "out/model.ckpt-2.index").exists()
-    with pytest.raises(UserError, match="which must have one size: hidden_size of .* is 24, and"):
+    with pytest.raises(
+        UserError, match="which must have the same size: hidden_size of .* is 24, and"
+    ):
         compare(tmp_path, tmp_path / "no", config={"hidden_size": 24}, **flags)
     # A model whose vectors are no means is refused.
     write_vector_settings(str(tmp_path), VectorSettings(("cls",)), 16)
