@@ -278,11 +278,11 @@ class BasicTokenizer:
             tokenize_chinese_chars: whether each ideograph is a word.
             clean_text: whether to drop control characters and make all white space spaces.
             drop_category_c: whether cleaning drops all of Unicode's category C, as ELECTRA's does
-                (google-research/electra, `_is_control`), including unassigned characters and
-                characters for private use. BERT's drops Cc and Cf.
+                (google-research/electra, `_is_control`), including unassigned and
+                private-use characters. BERT's drops Cc and Cf.
             hugging_face: whether to follow the package `tokenizers` where it differs: a character
                 is lower-cased on its own, so that no sigma becomes a final sigma; cleaning drops
-                characters for private use; U+2B820 to U+2B91F are not ideographs.
+                private-use characters; U+2B820 to U+2B91F are not ideographs.
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents

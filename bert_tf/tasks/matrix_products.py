@@ -2,7 +2,8 @@
 
 The product of [m, k] and [k, n] takes 2mkn floating point operations. The backward pass has two
 products of the same size, one for the gradient of each operand. As in model FLOPs utilization
-(https://arxiv.org/abs/2204.02311, B), embedding lookups and recomputed activations do not count.
+(https://arxiv.org/abs/2204.02311, B), embedding lookups do not count; recomputed activations
+count only with `recompute_activations`.
 """
 
 import dataclasses
@@ -45,8 +46,8 @@ def forward_products(
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step.
 
-    `electra` has arguments of `ElectraPretrainingModel`; with the objective `mlm`, an ELECTRA is
-    counted as a masked LM.
+    `electra` has arguments of `ElectraPretrainingModel`; with the objective `mlm`, an ELECTRA
+    counts as a masked LM.
     """
     if isinstance(config, ElectraConfig) and objective != MLM:
         return _electra_products(config, phase, electra)
@@ -80,7 +81,7 @@ def forward_products(
 def _electra_products(
     config: ElectraConfig, phase: RecordBatches, electra: Mapping[str, Any]
 ) -> list[Product]:
-    """Returns the products of generator and discriminator."""
+    """Returns the products of the generator and the discriminator."""
     chosen = {name: getattr(ElectraSettings, name) for name in MODEL_ARGUMENTS} | {**electra}
     generator = config
     if chosen["electra_objective"] and chosen["untied_generator"]:

@@ -140,7 +140,7 @@ class TaskModel(Savable, keras.Model):
             features |= checked_inputs(inputs, self.bert.config, self.input_rank)
         batch = get_shape_list(features["input_ids"])[:1]
         weights = [features["example_weight"]] if "example_weight" in features else []
-        # Keras repeats it in the structure of y.
+        # Keras repeats sample_weight in the structure of y.
         weights += [] if sample_weight is None else tf.nest.flatten(sample_weight)[:1]
         if weights:
             one = "one number for each example"

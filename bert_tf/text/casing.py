@@ -143,7 +143,7 @@ def check_casing(
 
 
 def model_folders(init_checkpoint: str | None, output_dir: str | None) -> list[str]:
-    """Returns the models' folders that a run starts from: `output_dir` and `init_checkpoint`'s.
+    """Returns the folders of the models that a run starts from: `output_dir`, `init_checkpoint`'s.
 
     `output_dir` is left out if the run stopped before its first checkpoint.
     """

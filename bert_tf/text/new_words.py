@@ -227,7 +227,7 @@ class WordPieceLearner:
     has the same result.)
 
     No word contains "##". The characters of a long word are counted as words instead. Words with
-    other characters than the most frequent `max_unique_chars` are ignored.
+    characters other than the most frequent `max_unique_chars` are ignored.
     """
 
     def __init__(self, word_counts: Mapping[str, int], max_unique_chars: int):

@@ -103,9 +103,10 @@ def pack_pair(
 ) -> dict[str, list[int]]:
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
-    Each is a list of `max_seq_length` ints; 0 for no padding. `input_mask` is 1 for a token, and
-    `segment_ids` is `second_segment` in the second text and the [SEP] after it; the rest is 0. The
-    second [SEP] is left out without b and, unless `layout.hugging_face`, if b has no tokens.
+    Each is a list of `max_seq_length` ints, or unpadded if that is 0. `input_mask` is 1 for a
+    token, and `segment_ids` is `second_segment` in the second text and the [SEP] after it; the rest
+    is 0. The second [SEP] is left out without b and, unless `layout.hugging_face`, if b has no
+    tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
     if layout.is_pair(ids_b):
@@ -165,7 +166,7 @@ def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
     """Returns for each span a bool [length]: True for tokens that have their maximum context there.
 
     A token in several spans has its maximum context in exactly one: the span with the largest
-    min(tokens to its left, tokens to its right). (Original: _check_is_max_context.)
+    min(tokens to its left, tokens to its right) + 0.01 * length. (Original: _check_is_max_context.)
     """
     end = max((span.start + span.length for span in spans), default=0)
     best_score = np.full(end, -1.0)

@@ -231,7 +231,7 @@ class TokenizerSettings:
         return {TOKENIZER_CONFIG: json.dumps(content)} if content else {}
 
 
-_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # added tokens have different names there
+_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # added tokens have other names in the file
 DEFAULTS = TokenizerSettings()
 SETTINGS_KEYS = {
     *(field.name for field in dataclasses.fields(TokenizerSettings) if field.compare),

@@ -100,7 +100,7 @@ class VocabularySource:
                 unigrams = byte_pairs.with_special_pieces(unigrams, self.settings)
             self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
             self.check_vocabulary(self._pieces)
-            unigrams = in_json or unigrams  # transformers takes the scores from there
+            unigrams = in_json or unigrams  # transformers takes tokenizer.json's scores
             # transformers also ignores the model's symbols if the files list tokens.
             added, known = self.settings.added_tokens, SPECIAL_TOKENS[self.kind].values()
             if not any(x.token_id is None and x.content not in known for x in added):

@@ -16,7 +16,7 @@ _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWA
 
 
 class MultipleChoiceFiles(TaskFiles, MultipleChoiceTask):
-    """Reads SWAG's csv files; writes predictions.tsv, and its probabilities to test_results.tsv."""
+    """Reads SWAG's csv files; writes predictions.tsv, and the probabilities to test_results.tsv."""
 
     def read(self, purpose: str) -> list[data.Question]:
         path = os.path.join(self.settings.data_dir, _FILES[purpose])

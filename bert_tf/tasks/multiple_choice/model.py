@@ -18,7 +18,7 @@ from bert_tf.tasks.task_model import TaskModel
 
 @register
 class MultipleChoiceModel(TaskModel):
-    """BERT with one output vector; its product with a choice's [CLS] output is that choice's score.
+    """BERT with a weight vector, whose product with a choice's [CLS] output is the choice's score.
 
     Args:
         output_dropout_prob: dropout before the head, a constant in the original.
@@ -52,7 +52,7 @@ class MultipleChoiceModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean cross entropy and `accuracy`: (correct, questions); all float32 []."""
+        """Returns the mean cross entropy, and `accuracy` as (correct, questions); float32 []."""
         weights, label_ids = example_weights(features), features["label_ids"]
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
         right = tf.cast(tf.argmax(outputs, axis=-1, output_type=tf.int32) == label_ids, tf.float32)

@@ -143,8 +143,8 @@ def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: n
     """Writes eval_predictions.tsv and errors.tsv (wrongly ranked pairs, the worst first).
 
     Scores and cosines, float [pairs], are compared by rank, as in the Spearman correlation:
-    `rank_difference` is 0.5 if the cosine ranks a pair above half of the pairs that have higher
-    scores, and negative if it ranks the pair too low.
+    `rank_difference` is a pair's rank by cosine minus its rank by score, as a fraction of all
+    pairs: negative if the cosine ranks the pair too low.
     """
     differences = ((ranks(cosines) - ranks(scores)) / len(scores)).astype(np.float32)
     found = {"prediction": list(cosines), "rank_difference": list(differences)}

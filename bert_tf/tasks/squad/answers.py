@@ -42,7 +42,7 @@ class Predictions:
 
 
 class Beam(NamedTuple):
-    """The K likeliest starts of a window, and the K likeliest ends of each (ELECTRA)."""
+    """The K likeliest starts of a window, and the K likeliest ends for each start (ELECTRA)."""
 
     starts: np.ndarray  # int [K]
     ends: np.ndarray  # int [K, K]
@@ -266,7 +266,7 @@ def _token_spans(
 
 
 def _pairs(logits: WindowLogits, window: ContextWindow, n_best_size: int) -> list[np.ndarray]:
-    """Returns the starts, ends and both logits of pairs of the n best positions, or of the beam."""
+    """Returns starts, ends, start logits and end logits: pairs of the n best, or the beam."""
     if (beam := logits.beam) is not None:
         size = beam.ends.shape[-1]
         scores = np.float64(beam.start_scores), np.float64(beam.end_scores)

@@ -102,7 +102,7 @@ def improve_answer_span(
 ) -> tuple[int, int]:
     """Returns the first and last token of the answer within tokens `start` to `end` of a context.
 
-    Words are coarse: the answer "1895" is one of the five tokens of the word "(1895-1943).". If the
+    Words are coarse: the answer "1895" is one of the six tokens of the word "(1895-1943).". If the
     answer's tokens are not found, the result is (start, end). (Original: _improve_answer_span,
     which compares joined tokens, with the same result.)
     """
@@ -149,7 +149,7 @@ class SquadEncoder(ExampleEncoder):
         return tokenize_contexts(self._texts, self.tokenizer)
 
     def texts(self, example: SquadExample) -> list[str]:
-        """Returns the question and, for training, its first answer with and without a space."""
+        """Returns the question and, for training, its answer with and without a leading space."""
         if not (self._is_training and example.answers):
             return [example.question_text]
         answer = example.answers[0]

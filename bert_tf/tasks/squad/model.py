@@ -105,8 +105,8 @@ class SquadModel(TaskModel):
         """Returns the mean cross entropy of start and end, float32 [], and their accuracies.
 
         All positions compete, including question and padding, as in the original's compute_loss.
-        In a window without the answer, start and end are at [CLS]. An accuracy is a pair of
-        float32 []: the number of correct predictions and of examples.
+        In a window without the answer, start and end are at [CLS]. An accuracy is (correct
+        predictions, examples), float32 [] each.
         """
         weights = example_weights(features)
         total = tf.zeros([], tf.float32)
@@ -195,7 +195,8 @@ class JointSpanHead(Savable, Composite):
 
         `answerable_logit` [B], with a classifier: above 0 if "no answer" is likelier.
         `start_top_index` [B, K], `end_top_index` [B, K, K] and `start_top_log_probs`,
-        `end_top_log_probs`: the beam of a joint prediction, except in training; `end_logits` are 0.
+        `end_top_log_probs`: the beam of a joint prediction, outside training; with a beam
+        `end_logits` are 0.
 
         Args:
             hidden: float [B, S, H].

@@ -71,7 +71,7 @@ def evaluate_with_negative(
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
     Scores that begin with `HasAns_` are for the questions with an answer, `NoAns_` for the others.
-    `answers` are empty, and predictions "", for no answer. Unpredicted questions do not count.
+    No answer is [] in `answers` and "" in predictions. Questions without a prediction do not count.
     """
     scores = scores_with_negative(answers, predictions)
     results = _means(scores, "")
@@ -87,10 +87,10 @@ def best_thresholds(
 ) -> dict[str, float]:
     """Returns the best scores that any --null_score_diff_threshold reaches, with the thresholds.
 
-    `best_exact_thresh` and `best_f1_thresh` are the lowest that reach `best_exact` and `best_f1`: a
-    question whose odds exceed the threshold gets no answer (the paper, 4.3). The official script
-    searches predictions to which a threshold was already applied, so it never finds a higher one,
-    and it counts "" as wrong for every question that has an answer.
+    `best_exact_thresh` and `best_f1_thresh` are the lowest thresholds that reach `best_exact` and
+    `best_f1`: a question whose odds exceed the threshold gets no answer (the paper, 4.3). The
+    official script searches predictions to which a threshold was already applied, so it never finds
+    a higher one, and it counts "" as wrong for every question that has an answer.
     """
     scores = scores_with_negative(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)

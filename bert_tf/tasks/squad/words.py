@@ -17,7 +17,7 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.text.base_tokenizer import Piece, Tokenizer
 
-# Words are separated by the original's is_whitespace; str.split also splits at others.
+# Words are separated by the original's is_whitespace; str.split also splits at other characters.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # Scripts without spaces between words, in addition to tokenization.CJK_RANGES.
 _SCRIPTS = (

@@ -230,7 +230,7 @@ class TaggingModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
-        The accuracy is a pair of float32 []: the number of correct predictions and of words.
+        The accuracy is (correct predictions, words), float32 [] each.
         `label_weights` and `example_weight` weight the loss and both numbers.
         """
         label_ids, weights = features["label_ids"], _word_weights(features)

@@ -65,7 +65,7 @@ class DynamicMasking:
         wanted = tf.cast(tf.round(tf.cast(num_tokens, tf.float32) * self.masked_lm_prob), tf.int32)
         wanted = tf.minimum(tf.maximum(wanted, 1), self.max_predictions_per_seq)
         wanted = tf.where(num_tokens > 0, wanted, 0)  # [B, K]
-        # A row has room for all, unless --max_predictions_per_seq is too small for its length.
+        # All predictions fit, unless --max_predictions_per_seq is too small for the row's length.
         wanted = tf.clip_by_value(number - tf.cumsum(wanted, axis=1, exclusive=True), 0, wanted)
         keys = keys[:, tf.newaxis]
         choose = _choose_words if self.whole_words else _choose_tokens
@@ -174,7 +174,7 @@ def _shuffled(
     Allowed indices of the same sequence (int32 [B, N]) are next to each other. `numbers`, int32
     [N], are hashed with the keys, uint64 [B, 1], to random values.
     """
-    # Equal values, one pair in 2^24, stay in their order.
+    # Equal values, one pair in 2^24, keep their order.
     values = tf.cast(uniform(hash_numbers(keys, numbers)), tf.float64)
     values += tf.cast(sequences, tf.float64)
     return tf.argsort(tf.where(allowed, values, np.inf), axis=1, stable=True)
@@ -183,10 +183,10 @@ def _shuffled(
 def write_at(
     ids: tf.Tensor, values: tf.Tensor, positions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns ids, int32 [B, S], with values at positions, int32 [B, P]; and where, bool [B, S].
+    """Writes values into ids; returns the new ids, int32, and where it wrote, bool: [B, S] each.
 
-    Nothing is written at position 0. A position that is given several times gets the mean of its
-    values, rounded down (original: scatter_update).
+    Values and positions are int32 [B, P]. Nothing is written at position 0. A position that is
+    given several times gets the mean of its values, rounded down (original: scatter_update).
     """
     batch_size, length = get_shape_list(ids)
     rows = tf.broadcast_to(tf.range(batch_size)[:, tf.newaxis], tf.shape(positions))
@@ -249,7 +249,7 @@ class ElectraMasking:
         """
         ids, limit = features["input_ids"], self.max_predictions_per_seq
         num_tokens = tf.cast(tf.reduce_sum(features["input_mask"], axis=1), tf.float32)
-        # In float32, and rounding halves to even, as the original.
+        # In float32, rounding halves to even, as in the original.
         wanted = tf.cast(tf.round(num_tokens * self.mask_prob), tf.int32)
         wanted = tf.clip_by_value(wanted, 1, limit)
         # A departure: the original's logarithm of 0 / 0 would choose any place.

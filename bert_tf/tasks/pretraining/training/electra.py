@@ -180,8 +180,8 @@ class ElectraPretrainingModel(TaskModel):
             segment_ids: int32 [B, S], 1 for the second segment; None is all zeros.
             masked_lm_positions: int32 [B, P], the places to predict; 0 for none.
             masked_lm_ids: int32 [B, P], the original tokens there.
-            dropout_seed: int32 [2]; dropout and samples are functions of it. With None training
-                draws one; otherwise a row's samples follow from its masked and original tokens.
+            dropout_seed: int32 [2]; dropout and samples are functions of it. If None, training
+                draws a seed; otherwise a row's samples follow from its masked and original tokens.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
         shape = *get_shape_list(masked_lm_positions), self.bert.config.vocab_size  # [B, P, V]
@@ -274,7 +274,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.reduce_sum(losses) / (normalizers["disc"] + _EPSILON), sums
 
     def finish(self, results: dict[str, Any]) -> dict[str, float]:
-        """Replaces the rates of `_rates` by disc_auc, by trapezoids as in tf.metrics.auc."""
+        """Replaces the rates of `_rates` with disc_auc, by trapezoids as in tf.metrics.auc."""
         if _TRUE in results:
             results["disc_auc"] = -float(np.trapezoid(results.pop(_TRUE), results.pop(_FALSE)))
         return results
