@@ -188,7 +188,7 @@ WRONG = [
     ),
     (
         {"student_layers": "0,3"},
-        "must be none, or as many of the teacher's layers, from 0 to 2",
+        "must be none, or 2 of the teacher's layers, from 0 to 2",
     ),
     (
         {"student": {"hidden_size": 6}},

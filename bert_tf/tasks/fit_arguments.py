@@ -17,9 +17,9 @@ from bert_tf.tasks.arguments import received
 def array_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], model: keras.Model
 ) -> dict[str, Any]:
-    """Returns a Keras method's arguments by name, with lists as arrays, and drops text features."""
+    """Returns a Keras method's arguments by name: lists as arrays, without text features."""
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
-    given |= given.pop("kwargs", {})  # Keras passes them from `fit` to `evaluate`
+    given |= given.pop("kwargs", {})  # options that `fit` passes to `evaluate`
     given |= _arrays(given.get("x"), given.get("y"), model)
     if given.get("sample_weight") is not None:
         given["sample_weight"] = _numbers(_array(given["sample_weight"]), "sample_weight")
@@ -60,7 +60,7 @@ def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
         or "accuracy" not in model.task_metrics
         or getattr(model, "is_multi_label", False)
     ):
-        labels = f"the labels of this one are {listed(model.label_names) or 'none'}"
+        labels = f"this model's labels are {listed(model.label_names) or 'none'}"
         raise UserError(
             f"class_weight needs a model with one class for each example; {labels}. Use"
             " sample_weight"
@@ -110,7 +110,7 @@ def _numbers(value: Any, name: str) -> Any:
         value = numbers if numbers.dtype.kind in tuple("biuf") else value
     if _is_text(value):
         raise UserError(
-            f"{name} must be numbers; {received(value)}. A tokenizer makes ids of texts, and"
+            f"{name} must be numbers; {received(value)}. A tokenizer turns texts into ids;"
             " classes are numbered from 0"
         )
     return value

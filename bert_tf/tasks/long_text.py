@@ -22,9 +22,9 @@ class LongTextSettings(Settings):
 
     long_text: str = Group.DATA.setting(
         CUT,
-        help="What becomes of a text that is longer than --max_seq_length. cut: its end is left"
-        " out. mean, max: it is split into overlapping windows, and its answer is the mean or the"
-        " maximum of theirs; in training every window is an example.",
+        help="What to do with a text longer than --max_seq_length. cut: leave out its end. mean,"
+        " max: split it into overlapping windows, and return the mean or the maximum of the"
+        " windows' answers; in training every window is an example.",
         choices=LONG_TEXT,
     )
     window_stride: int | None = Group.DATA.setting(
@@ -56,7 +56,7 @@ def check_stride(window_stride: int | None, max_seq_length: int) -> None:
 
 
 def windows(settings: Settings) -> tuple[str | None, int | None]:
-    """Returns `long_text`, None if texts are cut, and `window_stride`, for `ModelInput`."""
+    """Returns `long_text` (None if texts are cut) and `window_stride`, for `ModelInput`."""
     long_text = getattr(settings, "long_text", CUT)
     return None if long_text == CUT else long_text, getattr(settings, "window_stride", None)
 
@@ -86,7 +86,7 @@ def join_windows(
 def text_columns(
     columns: "Columns", counts: Sequence[int], long_text: str, add_up: bool
 ) -> "Columns":
-    """Joins the columns of windows to columns of texts.
+    """Joins the columns of windows into columns of texts.
 
     Outputs are joined by `join_windows`, losses by their mean as in training, and weights by their
     sum. Other columns are equal in all windows of a text.

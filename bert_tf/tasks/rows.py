@@ -181,7 +181,7 @@ def check_there(value: Any, place: str) -> None:
     """Raises UserError if a label is missing."""
     if is_missing(value):
         raise UserError(
-            f"{place} is missing ({value}). Leave out the examples without a label: of pandas,"
+            f"{place} is missing ({value}). Leave out the examples without a label: in pandas,"
             " table.dropna(subset=['label'])"
         )
 

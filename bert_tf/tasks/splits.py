@@ -31,8 +31,8 @@ def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:
     if len(numbers) < folds:
         what = "groups" if have_groups else "different texts"
         raise UserError(
-            f"--folds={folds} must be at most {len(numbers)}, the number of {what}: examples of one"
-            " are never in two folds. Give fewer folds"
+            f"--folds={folds} must be at most {len(numbers)}, the number of {what}: each belongs"
+            " to one fold. Give fewer folds"
         )
     held_places = _split([strata[i] for i in order], groups, folds)
     found = [sorted(order[i] for i in held) for held in held_places]
@@ -57,7 +57,7 @@ def _strata(
 
 
 def _split(strata: list[int], groups: list[int], folds: int) -> list[np.ndarray]:
-    from sklearn import model_selection as splitters  # here, because it takes seconds
+    from sklearn import model_selection as splitters  # imported here, because it takes seconds
 
     places = np.zeros([len(strata), 1])
     are_single = len(set(groups)) == len(groups)
@@ -104,7 +104,7 @@ def _check_folds(
                 raise UserError(
                     f"--folds={len(folds)} must leave examples of every class to train on; all"
                     f" {len(there)} examples of {quoted(label)}"
-                    f" {of_group if one else 'are in one fold'}. Add others of it"
+                    f" {of_group if one else 'are in one fold'}. Add others of that class"
                 )
 
 

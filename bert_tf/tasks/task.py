@@ -156,7 +156,7 @@ class FineTuningTask:
                 f" {quoted(target)}, so there is nothing to learn"
             )
         logging.warning(
-            "All %d training examples have the label %s, so the model learns to give just that",
+            "All %d training examples have the label %s, so the model learns to predict only that",
             *(count, quoted(target)),
         )
 

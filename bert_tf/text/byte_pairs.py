@@ -86,7 +86,7 @@ class BytePairTokenizer(Tokenizer):
         if missing:
             raise UserError(
                 f"{place}: the vocabulary lacks {', '.join(missing)}; RoBERTa's has"
-                f" {', '.join(SPECIAL_TOKENS)}. It has {len(self.vocab)} tokens"
+                f" {', '.join(SPECIAL_TOKENS)}. This one has {len(self.vocab)} tokens"
             )
         self.inv_vocab = {i: token for token, i in self.vocab.items()}
         self.unknown_id = self.vocab[_UNKNOWN]

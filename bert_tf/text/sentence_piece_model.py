@@ -76,7 +76,7 @@ def problem_of(data: bytes) -> str | None:
         if not abs(piece.score) < np.inf:
             return f"it is damaged: the score of piece {i} is {piece.score}"
         if piece.piece in seen:
-            return f"it is damaged: piece {i}, {piece.piece[:50]!r}, is there twice"
+            return f"it is damaged: piece {i}, {piece.piece[:50]!r}, occurs twice"
         seen.add(piece.piece)
     specifications = (model.normalizer_spec, model.denormalizer_spec)
     if not all(_is_sound(x.precompiled_charsmap) for x in specifications):
@@ -104,7 +104,7 @@ def _is_sound(charsmap: bytes) -> bool:
     if np.any(places >= len(texts)):
         return False
     first = np.frombuffer(texts, np.uint8)[places]
-    return not np.any(first & 0xC0 == 0x80)  # inside of a character
+    return not np.any(first & 0xC0 == 0x80)  # inside a character
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -174,7 +174,7 @@ def _check_json(folder: str, kind: str, in_json: TokenizerJson, class_: Any) -> 
         )
     if class_ in _GENERIC_CLASSES and not in_json.is_of_class:
         raise UserError(
-            f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, whose normalizer and"
+            f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, but its normalizer and"
             f" pre_tokenizer are not XLM-RoBERTa's. Choose a different model, or if it was trained"
             f" with this file, write its class to {TOKENIZER_CONFIG}:"
             f' "tokenizer_class": "{_class_of(folder, kind, in_json, class_)}"'

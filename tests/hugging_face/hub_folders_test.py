@@ -129,8 +129,8 @@ OTHER_ENDS = {"vocab": [["<s>", 0], *[[x, 0] for x in ("<pad>", "</s>", "<mask>"
 XL = "received 'xlm-roberta-xl', whose layers normalize their input"
 ENDS = "must begin and end like XLM-RoBERTa's or CamemBERT's; it begins with"
 STEPS = (
-    "PreTrainedTokenizerFast takes tokenizer.json as it is, whose normalizer and pre_tokenizer are"
-    " not XLM-RoBERTa's"
+    "PreTrainedTokenizerFast takes tokenizer.json as it is, but its normalizer and pre_tokenizer"
+    " are not XLM-RoBERTa's"
 )
 REFUSED = [
     ("023", written("config.json", {"model_type": "xlm-roberta-xl"}), XL),

@@ -123,7 +123,7 @@ BAD = [
     (keys_of({None: 2}), "--folds=3 must be at most 2, the number of examples: every"),
     (
         keys_of({"a": 9, "b": 9}, lambda i: f"g{i % 2}"),
-        "--folds=3 must be at most 2, the number of groups: examples of one are never in two",
+        "--folds=3 must be at most 2, the number of groups: each belongs to one fold",
     ),
     (
         [FoldKey(("ab"[i % 2],), "same" if i else "other") for i in range(8)],
@@ -132,7 +132,7 @@ BAD = [
     (
         keys_of({"a": 9, "b": 4}, lambda i: f"g{i % 4}" if i < 9 else "g7"),
         "--folds=3 must leave examples of every class to train on; all 4 examples of 'b' are in one"
-        " group. Add others of it",
+        " group. Add others of that class",
     ),
     (
         [FoldKey(("a", "b") if i < 2 else ("b",), f"{i}") for i in range(9)],
@@ -144,7 +144,7 @@ BAD = [
     ),
     (
         [*keys_of({"a": 9}), *[FoldKey(("b",), "b")] * 4],
-        "all 4 examples of 'b' have the same text. Add others of it",
+        "all 4 examples of 'b' have the same text. Add others of that class",
     ),
 ]
 

@@ -196,7 +196,7 @@ def test_numbers_that_are_all_equal_are_warned_of(tmp_path, warnings):
     sets = {"train": task.read_sets("train")}
     task.prepare(sets, task.labels(sets))
     assert warnings == [
-        f"All 2 training examples have the label {label}, so the model learns to give just that"
+        f"All 2 training examples have the label {label}, so the model learns to predict only that"
         for label in ("2.0", "'1'")
     ]
 

@@ -257,7 +257,7 @@ def test_a_damaged_model_is_refused(tmp_path):
         (MODEL + piece(b""), r"piece \d+ is b'', which is not text"),
         (MODEL + piece("é".encode("latin-1")), r"piece \d+ is b'\\xe9', which is not text"),
         (MODEL + piece(b"x" * 50 + b"\xff"), "is b'x{50}', which is not text"),
-        (MODEL + piece(b"twice") * 2, r"piece \d+, b'twice', is there twice"),
+        (MODEL + piece(b"twice") * 2, r"piece \d+, b'twice', occurs twice"),
         (MODEL + piece(b"new", float("nan")), r"the score of piece \d+ is nan"),
     ):
         path = tmp_path / "spm.model"

@@ -287,7 +287,7 @@ def _answers(value: Any, context: str, place: str, is_training: bool) -> list[di
         texts, starts = (value.get(key, ()) for key in ("text", "answer_start"))
         if not is_list(texts) or not is_list(starts) or len(texts) != len(starts):
             raise UserError(
-                f"{place} must have lists text and answer_start of one length; {received(value)}"
+                f"{place} must have lists text and answer_start of equal length; {received(value)}"
             )
     elif is_missing(value) or isinstance(value, str) and not value:
         return []

@@ -37,7 +37,7 @@ class AnswerSettings(Settings):
     )
     beam_size: int = Group.EVALUATION.setting(
         20,
-        help="Likely starts of an answer in a window, and likely ends for each.",
+        help="Likely starts of an answer in a window, and likely ends for each start.",
         at_least=1,
         needs="joint_prediction",
     )
@@ -48,11 +48,11 @@ class AnswerSettings(Settings):
     )
     answerable_uses_start_logits: bool = Group.MODEL.setting(
         True,
-        help="Give this classifier the vectors of likely starts in addition to [CLS]'s.",
+        help="Let --answerable_classifier also read the vectors of likely starts.",
         needs="answerable_classifier",
     )
     answerable_weight: float = Group.TRAINING.setting(
-        0.5, help="Weight of this classifier's loss.", at_least=0.0, needs="answerable_classifier"
+        0.5, help="Weight of the classifier's loss.", at_least=0.0, needs="answerable_classifier"
     )
     null_score_diff_threshold: float = Group.EVALUATION.setting(
         0.0,

@@ -67,9 +67,9 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
             _check_columns(columns, is_tagged, place)
             if len(columns) != len(first_word):
                 raise UserError(
-                    f"{place}: the line has {len(columns)} columns, but the first word's has"
-                    f" {len(first_word)}, and spaces and tabs separate columns; correct the line. A"
-                    " word with a space in it becomes several lines"
+                    f"{place}: the line has {len(columns)} columns, but the first word's line has"
+                    f" {len(first_word)}, and spaces and tabs separate columns; correct the line."
+                    " Split a word with a space over several lines"
                 )
             words.append(columns[0])
             tags.append(columns[-1])
@@ -209,7 +209,7 @@ def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, floa
 class TaggingEncoder(ExampleEncoder):
     """Turns a document into records, one for each window, which tag the words in order.
 
-    `labels` are in the order of the logits; words without a tag get the first. With
+    `labels` are in the order of the logits; words without a tag get the first label. With
     `class_weights`, by tag, records have `label_weights`. For the windows see `make_windows`.
     """
 
@@ -236,7 +236,7 @@ class TaggingEncoder(ExampleEncoder):
         return [f" {word}" if i else word for s in example for i, word in enumerate(s.words)]
 
     def length_needed(self, ids: list[list[int]]) -> int:
-        """Returns twice the longest word's length: a word that fills half a record is cut."""
+        """Returns the length that cuts no word: a word may fill at most half of a record's room."""
         return 2 + 2 * max((len(word) for word in ids), default=0)
 
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:

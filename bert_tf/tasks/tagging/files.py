@@ -59,7 +59,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
             others = [label for label in labels if not data.is_tag(label, self.letters)]
             if others and found.sentences[0].tags is not None:
                 raise UserError(
-                    f"--{flag}: {path} has tags, which are IOB1 or IOB2; the model's include"
+                    f"--{flag}: {path} has tags, which are IOB1 or IOB2; the model's tags include"
                     f" {listed(others)}. run_tagging trains and scores only models of IOB1 and IOB2"
                     " tags, or of BIOES with --tag_scheme=bioes: leave the tags out of the file,"
                     " and use --do_predict"

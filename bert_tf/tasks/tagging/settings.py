@@ -47,7 +47,7 @@ class TaggingOptions(ClassWeightSettings, EvaluationOptions):
     window_stride: int | None = Group.DATA.setting(
         None,
         help="Sentences longer than --max_seq_length are tagged in windows that start this many"
-        " word pieces apart. Each window tags as many, in its middle. Default: half a window.",
+        " word pieces apart. Each window tags that many, in its middle. Default: half a window.",
         at_least=1,
     )
     class_weights: Sequence[str] | None = inherit(

@@ -228,13 +228,13 @@ def test_all_words_have_tags_or_none(tmp_path):
         # "York" would be lost.
         (
             "EU B-X\nNew York B-LOC\n",
-            "line 2: the line has 3 columns, but the first word's has 2, ",
+            "line 2: the line has 3 columns, but the first word's line has 2, ",
         ),
         (
             "EU NNP B-ORG\n\nrejects O\n",
-            "line 3: the line has 2 columns, but the first word's has 3",
+            "line 3: the line has 2 columns, but the first word's line has 3",
         ),
-        ("EU\tB-X\na b\tO\n", "line 2: .*A word with a space in it becomes several lines"),
+        ("EU\tB-X\na b\tO\n", "line 2: .*Split a word with a space over several lines"),
         ("EU B-\n", r"the last column has 'B-'"),
         ("", r"has no sentence; it must have a word and its tag on each line"),
         ("-DOCSTART- O\n\n", r"has no sentence"),

@@ -49,8 +49,8 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
         _, unknown = parser.parse_known_args(list(words))
         if unknown:
             raise UserError(
-                f"{quoted(unknown[0])} is a flag neither of this program (--help lists them) nor of"
-                " Apache Beam, whose options are written --name=value"
+                f"{quoted(unknown[0])} is neither a flag of this program (--help lists them) nor an"
+                " option of Apache Beam (--name=value)"
             )
 
     name = options.view_as(kinds.StandardOptions).runner
@@ -77,7 +77,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     """
     _, names, files = shards.begin_shards(settings)
     missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
-    logging.info("%d of %d shards are there already", len(names) - len(missing), len(names))
+    logging.info("%d of %d shards already exist", len(names) - len(missing), len(names))
     if not missing:
         return
     runner = options.view_as(kinds.StandardOptions).runner or "DirectRunner"
@@ -87,7 +87,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     except ValueError as error:  # the runner needs an option that is missing
         raise UserError(f"Beam's options for --runner={runner}: {error}") from error
     sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
-    counts_repeated = not runner.endswith("DaskRunner")  # Dask cannot, and would write no shard
+    counts_repeated = not runner.endswith("DaskRunner")  # otherwise Dask writes no shard
     _add_steps(pipeline, sources, settings, frozenset(missing), counts_repeated)
     for name in _TELL_ERRORS_TWICE:
         python_logging.getLogger(name).setLevel(python_logging.CRITICAL)

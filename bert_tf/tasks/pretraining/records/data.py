@@ -41,7 +41,7 @@ _SEED_BITS = 31  # every program accepts seeds of 31 bits
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
-    """Writes the same records as the original, in its order; returns the number of instances.
+    """Writes the original's records in the same order; returns the number of instances.
 
     Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The instances wait
     in a temporary file, because they are written in random order.
@@ -77,8 +77,12 @@ def no_heldout(
     settings: PretrainingDataSettings, num_documents: int | None, num_heldout: int
 ) -> UserError:
     """Returns the error if all documents are held out, or none; `num_documents` may be unknown."""
-    all_of = "the" if num_documents is None else f"all {num_documents}"
-    found = f"{all_of} documents are held out" if num_heldout else f"none of {all_of} documents is"
+    all_of = "the" if num_documents is None else f"the {num_documents}"
+    found = (
+        f"all of {all_of} documents are held out"
+        if num_heldout
+        else f"none of {all_of} documents is"
+    )
     return UserError(
         f"--heldout_fraction={settings.heldout_fraction} must hold out some documents and leave"
         f" some: {found}. {'Lower' if num_heldout else 'Raise'} it, or give more text. If all text"
@@ -194,9 +198,9 @@ def _spill_instances(
     seed: int,
     spill: SpillFile,
 ) -> tuple[records.Schema, int]:
-    """Adds the instances of documents to `spill`; returns their schema, and how many are pairs.
+    """Adds the instances of documents to `spill`; returns the schema and how many pairs are real.
 
-    A pair counts if its second text really follows its first.
+    A pair is real if its second text follows its first.
     """
     rng = random.Random(seed)
     if settings.objective == MLM_SOP and settings.mask:
@@ -216,7 +220,7 @@ def _spill_instances(
     if settings.do_whole_word_mask and not masks.has_longer_words:
         logging.warning(
             "--do_whole_word_mask changes nothing in %d instances: each word is one token,"
-            " as each character of Chinese text is",
+            " like each character of Chinese text",
             len(spill),
         )
     if not in_order:
@@ -225,7 +229,7 @@ def _spill_instances(
 
 
 def _document_lines(found: Iterable[tuple[str, list[str]]], blanks_separate_docs: bool) -> Lines:
-    """Yields the lines of files, with an empty line after each file, which ends a document."""
+    """Yields the lines of files, with an empty line after each file to end its document."""
     for _, batches in itertools.groupby(found, key=lambda batch: batch[0]):
         for _, lines in batches:
             yield lines if blanks_separate_docs else list(filter(None, lines))
@@ -255,11 +259,11 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
         )
     unknown_id, num_tokens = tokenizer.unknown_id, documents.num_tokens
     num_unknown = documents.count(unknown_id) if unknown_id is not None else 0
-    if num_unknown > _MOST_UNKNOWN * num_tokens:  # as in a language that the vocabulary lacks
+    if num_unknown > _MOST_UNKNOWN * num_tokens:  # perhaps the vocabulary is for another language
         logging.warning(
             "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
             " does not have. Is it the vocabulary of the text's language?"
-            " tools.build_vocabulary makes one of the text",
+            " tools.build_vocabulary makes one from the text",
             *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
         )
     if len(documents) == 1 and settings.objective != ELECTRA:
@@ -281,7 +285,7 @@ def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:
 
 
 def report(counts: RecordCounts, settings: PretrainingDataSettings) -> None:
-    """Logs how many tokens are in no record of any pass; warns of many, or of few real pairs."""
+    """Logs how many tokens no pass used; warns if they are many, or if few pairs are real."""
     if not counts.tokens:
         return  # shards of an earlier version, which counted nothing
     share = counts.lost_tokens / counts.tokens
@@ -320,8 +324,8 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
     if not is_split:
         way = "If lines hold several sentences, give --split_sentences. Otherwise raise"
     return (
-        f"{reason}{way} --max_seq_length or --dupe_factor, since each pass cuts other"
-        " tokens off, or use --objective=mlm, which loses none"
+        f"{reason}{way} --max_seq_length or --dupe_factor, since each pass cuts off"
+        " different tokens, or use --objective=mlm, which loses none"
     )
 
 

@@ -22,7 +22,7 @@ class PretrainingDataSettings(TextSettings):
         None,
         help="Text to read: files or globs, separated by commas. A sentence on each line and an"
         " empty line between documents; or JSON lines (.jsonl) or Parquet (.parquet) with a"
-        " document in each. Text and JSON lines may be compressed (.gz, .zst).",
+        " document in each row. Text and JSON lines may be compressed (.gz, .zst).",
     )
     text_field: str = Group.DATA.setting(
         TEXT_FIELD,
@@ -44,8 +44,8 @@ class PretrainingDataSettings(TextSettings):
     heldout_fraction: float = Group.DATA.setting(
         0.0,
         help="Share of the documents to hold out for evaluation: their records go to"
-        " --heldout_output_file, in one pass. A document's text decides, so the same documents are"
-        " held out whatever the other flags, and all copies of a document are on the same side.",
+        " --heldout_output_file, in one pass. Only a document's text decides, so other flags do not"
+        " change the choice, and all copies of a document are on the same side.",
         at_least=0.0,
         at_most=0.5,
         needs="heldout_output_file",
@@ -189,7 +189,7 @@ class PretrainingDataSettings(TextSettings):
     )
     num_shards: int | None = Group.OUTPUT.setting(
         None,
-        help="Write this many files, --output_file with -00003-of-00064 in its name, each with the"
+        help="Write this many files, named like --output_file with -00003-of-00064, each with the"
         " records of some documents. The files do not depend on the number of workers. If the"
         " command is started again, it skips files that already exist.",
         at_least=1,
@@ -233,7 +233,7 @@ class PretrainingDataSettings(TextSettings):
         if self.num_shards is not None and "," in self.output_file:
             raise UserError(
                 f"--output_file={as_given(self.output_file)} must be one name with"
-                " --num_shards, to which the number of each shard is added"
+                " --num_shards: each shard's number is added to it"
             )
         if bool(self.input_file) == bool(self.tfds):
             raise UserError(

@@ -1,6 +1,6 @@
 """Manifests: a small JSON file beside each record file that says what made it.
 
-Records of a wrong vocabulary or casing train a model on nonsense without an error. So
+Records with a wrong vocabulary or casing train a model on nonsense without an error. So
 `MadeFor.check` compares manifests with the model. Records without a manifest, such as the
 original's, are not compared.
 """
@@ -71,7 +71,7 @@ def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> 
 def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, str]:
     """Returns the manifests to write beside record files: path -> content.
 
-    A manifest has the size of its record file, so that a stale manifest is recognized. Devices and
+    A manifest records the size of its file, so that a stale manifest is recognized. Devices and
     pipes get none.
     """
     return {
@@ -89,7 +89,7 @@ def check_outputs(
     """Checks that record files and their manifests replace no other file.
 
     `outputs` and `read` are files by flag. Flags in `sharded` may have thousands of files, so
-    manifests that exist are not read for them.
+    existing manifests are not read for them.
     """
     for flag, files in outputs.items():
         manifests = list(map(manifest_file, files))
@@ -134,7 +134,7 @@ def _check_whole(files: Sequence[str], flag: str) -> None:
     if missing:
         raise UserError(
             f"--{flag}: {len(missing)} shards of these records are missing, so training would leave"
-            f" out their text; the first is {missing[0]}. Copy them there, or make them again. To"
+            f" out their text; the first is {missing[0]}. Put them back, or make them again. To"
             " train without them, take -of- and the number of shards out of the other files' names"
         )
 
@@ -175,7 +175,7 @@ def _read(file: str) -> dict[str, Any] | None:
 
 
 def common_manifest(files: Sequence[str], flag: str) -> tuple[str, dict[str, Any]] | None:
-    """Returns the first of the record files that has a manifest, and this manifest.
+    """Returns the first of the record files that has a manifest, and its manifest.
 
     All manifests must have the same vocabulary, casing and objective. A run makes all shards with
     the same settings (see `shards`), so only one of their manifests is read.
@@ -193,7 +193,7 @@ def common_manifest(files: Sequence[str], flag: str) -> tuple[str, dict[str, Any
                     what = f"vocabularies, {' and '.join(both)}"
                 raise UserError(
                     f"--{flag}: {first} and {path} were made with different {what}; name files that"
-                    " were made alike"
+                    " match"
                 )
     return found[0] if found else None
 
@@ -272,7 +272,7 @@ class MadeFor:
     def _difference(
         self, vocabs: Mapping[str, Mapping[str, int]], manifest: Mapping[str, Any]
     ) -> str | None:
-        """Says how a folder's vocabularies contradict the records'; None if they do not."""
+        """Returns how a folder's vocabularies contradict the records'; None if they do not."""
         digest = manifest["vocabulary"]
         if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
             return None
@@ -282,8 +282,8 @@ class MadeFor:
         model_vocab = next(iter(vocabs.values()))
         token = first_difference(vocab, model_vocab)
         return token and (
-            f": {quoted(token)} has the id {model_vocab[token]} in the latter and"
-            f" {vocab.get(token, 'none')} in the former"
+            f": {quoted(token)} has the id {model_vocab[token]} in the model's and"
+            f" {vocab.get(token, 'none')} in the records'"
         )
 
 

@@ -30,7 +30,7 @@ def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob:
     if max_predictions < round(wanted):
         logging.warning(
             "--max_predictions_per_seq=%d is too small for --masked_lm_prob=%g of"
-            " --max_seq_length=%d tokens, which are %d; --max_predictions_per_seq=%d would be"
+            " --max_seq_length=%d tokens (%d); --max_predictions_per_seq=%d would be"
             " enough",
             *(max_predictions, masked_lm_prob, max_seq_length, round(wanted), math.ceil(wanted)),
         )
@@ -90,9 +90,9 @@ class Masks:
     def _words(self, input_ids: list[int], positions: list[int]) -> list[Word]:
         """Returns the positions of each word, or of each token if words are not kept whole.
 
-        As in the original, a piece whose word was cut off belongs to the previous word, even across
-        [SEP], or is its own word if no word comes before it. Replaces the ids of `aliases` in
-        place.
+        As in the original, a piece without its word's start belongs to the previous word, even
+        across [SEP], or is its own word if no word comes before it. Replaces the ids of `aliases`
+        in place.
         """
         words: list[Word] = []
         if not self._whole_words:

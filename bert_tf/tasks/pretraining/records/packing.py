@@ -262,7 +262,7 @@ def _unpacked_schema(files: Sequence[str]) -> records.Schema:
     lengths = record_checks.feature_lengths(files[0], "input_file")
     if PACKED in lengths:
         raise UserError(
-            f"--input_file: the records of {files[0]} are packed already, with"
+            f"--input_file: the records of {files[0]} are already packed, with"
             f" --max_sequences_per_pack={lengths[PACKED]}; name the unpacked records that they"
             " were made from"
         )

@@ -1,7 +1,8 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py).
 
-A document's key is its file and its number in the file, or its id in TensorFlow Datasets. The
-document's shard and place there depend only on the key, the seed and the number of shards.
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. Only the
+key, the seed and the number of shards decide a document's place in its shard and, unless it is held
+out, the shard.
 """
 
 import collections
@@ -81,7 +82,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     own = range(worker, len(names), settings.num_workers)
     missing = [shard for shard in own if not tf.io.gfile.exists(names[shard])]
     logging.info(
-        "Worker %d of %d: %d of its %d shards are there already",
+        "Worker %d of %d: %d of its %d shards already exist",
         *(worker, settings.num_workers, len(own) - len(missing), len(own)),
     )
     if not missing:
@@ -217,10 +218,12 @@ def no_document(
     if shard == settings.num_shards:
         return data.no_heldout(settings, num_documents, 0)
     number = "too few" if num_documents is None else num_documents
-    separators = "empty lines separate" if settings.blanks_separate_docs else "are its files"
+    separators = (
+        "separated by empty lines" if settings.blanks_separate_docs else "one for each file"
+    )
     return UserError(
         f"--num_shards={settings.num_shards} leaves shard {shard} without a document: the text has"
-        f" {number} documents, which {separators}. Lower --num_shards"
+        f" {number} documents, {separators}. Lower --num_shards"
     )
 
 
@@ -255,7 +258,7 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
     for name in sorted({*values, *earlier}):
         if values.get(name) != earlier.get(name):
             raise UserError(
-                f"{path}: shards were begun there with --{name}={quoted(earlier.get(name))}, and"
+                f"{path}: these shards were begun with --{name}={quoted(earlier.get(name))}, and"
                 f" now it is {quoted(values.get(name))}. Choose a different --output_file, or"
                 " delete this file and any shards next to it"
             )

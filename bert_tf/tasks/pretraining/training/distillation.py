@@ -1,4 +1,4 @@
-"""Pre-training of a student by a teacher: soft targets, masked LM, hidden states.
+"""Pre-training of a student with a teacher: soft targets, masked LM, hidden states.
 
 Source: DistilBERT (https://arxiv.org/abs/1910.01108, section 3). Dimension letters and dtypes: see
 `bert_tf/modeling.py`.
@@ -28,7 +28,7 @@ _ENCODER = ("bert/embeddings/", "bert/encoder/")
 
 
 class DistilledPretraining(Distilled):
-    """Pre-training by a teacher. For the other arguments see `Distilled`.
+    """Pre-training with a teacher. For the other arguments see `Distilled`.
 
     Args:
         student: the model to train; its objective is masked LM only.
@@ -116,7 +116,7 @@ def copy_weights(
         if value is None and not variable.path.startswith(_ENCODER):
             continue  # the variable belongs to a head that the teacher lacks
         if value is None or value.shape != variable.shape:
-            received = "not" if value is None else value.shape.as_list()
+            received = "missing" if value is None else value.shape.as_list()
             raise UserError(
                 "The student can begin with the teacher's weights only where their sizes are"
                 f" equal: {variable.path} is {list(variable.shape)} by --bert_config_file, and"
@@ -150,8 +150,8 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
     layers = [int(x[:9]) for x in numbers if x.isdecimal() and x.isascii()]
     if len(layers) != student or len(numbers) != student or max(layers) >= teacher:
         raise UserError(
-            f"--student_layers={as_given(given)} must be none, or as many of the teacher's {unit},"
-            f" from 0 to {teacher - 1}, as the student has (num_hidden_{unit} of"
-            f" --bert_config_file): {student} numbers, separated by commas"
+            f"--student_layers={as_given(given)} must be none, or {student} of the teacher's"
+            f" {unit}, from 0 to {teacher - 1}, separated by commas: as many as the student has"
+            f" (num_hidden_{unit} of --bert_config_file)"
         )
     return layers

@@ -41,8 +41,8 @@ class ElectraSettings(PretrainingSettings):
         "objective",
         help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
         " masked LM only (RoBERTa), with records of any objective but electra, mlm_sop for masked"
-        " LM and the order of sentences (ALBERT), electra for a generator and a discriminator that"
-        " finds the tokens it replaced (ELECTRA).",
+        " LM and the order of sentences (ALBERT), electra for a generator that replaces tokens and"
+        " a discriminator that finds them (ELECTRA).",
         choices=OBJECTIVES,
     )
     masked_lm_prob: float = inherit(

@@ -160,8 +160,8 @@ def check_objective(config: BertConfig, objective: str) -> None:
         raise UserError(
             f"--objective={objective} does not fit a model of kind {config.NAME}:"
             f" --objective={ELECTRA} of run_pretraining.py trains an ELECTRA, which can be neither"
-            " the student nor the teacher of run_distillation.py; any other --objective trains"
-            " another model. A configuration is an ELECTRA's if it has"
+            " the student nor the teacher of run_distillation.py; the other objectives train"
+            " other models. A configuration is an ELECTRA's if it has"
             ' "model_type": "electra"'
         )
     if objective == ELECTRA:
@@ -176,7 +176,7 @@ def check_objective(config: BertConfig, objective: str) -> None:
 def loss_and_accuracy(
     name: str, logits: tf.Tensor, label_ids: tf.Tensor, weights: tf.Tensor
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
+    """Returns `NAME_loss` and `NAME_accuracy`: (weighted sum, sum of the weights), float32 [].
 
     `logits` are float32 [R, classes], `label_ids` int32 with R values in any shape, and `weights`
     float32 [R].

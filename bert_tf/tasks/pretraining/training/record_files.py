@@ -152,7 +152,7 @@ class FittingRecords:
     def warn_of_training(self, training: Iterable[Self], prefix: str | None) -> None:
         """Warns if an evaluation reads files that the model is or was trained on.
 
-        Files with equal lengths, beginnings and ends are the same, whatever their names.
+        Files with equal lengths, beginnings and ends count as the same, whatever their names.
         """
         seen = {end[:2] for records in training for end in records.ends}
         if prefix:
@@ -199,7 +199,7 @@ def fit(
         if not np.any((words[:, 1:] == words[:, :-1]) & (words[:, 1:] > 0)):
             logging.warning(
                 "--do_whole_word_mask changes nothing in the first %d records of %s: each word is"
-                " one token, as each character of Chinese text is",
+                " one token, like each character of Chinese text",
                 *(len(words), records.files[0]),
             )
     made_for.check(records.files, records.flag)

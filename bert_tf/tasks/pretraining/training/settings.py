@@ -16,7 +16,7 @@ from bert_tf.runs.flags.settings import (
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
 
-# A flag with a value for each phase -> the flag with one for all.
+# A flag with a value for each phase -> the flag with one value for all.
 _OF_ALL = {"phase_learning_rates": "learning_rate", "phase_warmup_steps": "num_warmup_steps"}
 
 
@@ -146,7 +146,7 @@ class PretrainingSettings(TrainingSettings):
         if self.max_hours and len(self.phases) > 1:
             raise UserError(
                 f"--max_hours stretches one phase over the time; --phases has {len(self.phases)}."
-                " Train them one after another, each with its --max_hours and --output_dir, the"
+                " Train them one after another, each with its own --max_hours and --output_dir, the"
                 " later ones with --init_checkpoint"
             )
         self._schedule_numbers()  # raises an error if the settings do not fit
@@ -165,7 +165,7 @@ class PretrainingSettings(TrainingSettings):
         return ScheduleSettings.from_flags(values, given).make_phases(given)
 
     def schedules(self) -> list[tuple[int, Any]]:
-        """Returns (steps, `PolynomialSchedule`) for all phases (the paper, A.2), or for each."""
+        """Returns (steps, `PolynomialSchedule`) of all phases (the paper, A.2), or of each one."""
         from bert_tf.optimization import PolynomialSchedule  # imports TensorFlow
 
         more = self.decay_power, self.start_warmup_step
@@ -302,14 +302,14 @@ class ScheduleSettings(Settings):
             phases = [RecordBatches(self.max_seq_length, *sizes)]
         else:
             phases = parse_phases(self.phases)
-            for phase in phases:  # by the rules of the flags that its numbers replace
+            for phase in phases:  # each follows the rules of the flags it replaces
                 length, steps, batch, predictions = dataclasses.astuple(phase)
                 sizes = {"max_seq_length": length, "num_train_steps": steps}
                 sizes |= {"train_batch_size": batch, "max_predictions_per_seq": predictions}
                 try:
                     dataclasses.replace(self, phases=None, **sizes)
                 except UserError as error:
-                    raise UserError(f"--phases={quoted(self.phases)} has {error}") from error
+                    raise UserError(f"--phases={quoted(self.phases)}: {error}") from error
             total = sum(phase.num_steps for phase in phases)
             if "num_train_steps" in given and self.num_train_steps != total:
                 raise UserError(

@@ -60,7 +60,7 @@ def test_shards_are_those_of_the_program(text, tmp_path):
     os.utime(kept, (1, 1))
     assert make(text, tmp_path / "expected") == expected
     assert kept.stat().st_mtime == 1
-    with pytest.raises(UserError, match="begun there with --dupe_factor=2, and now it is 3"):
+    with pytest.raises(UserError, match="begun with --dupe_factor=2, and now it is 3"):
         make(text, tmp_path / "expected", dupe_factor=3)
 
 
@@ -126,8 +126,8 @@ def test_errors_of_workers_are_one_line(text, tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--runner=DirectRunner", "--runer=x"], "'--runer=x' is a flag neither of this program"),
-        (["DirectRunner"], "'DirectRunner' is a flag neither of this program"),
+        (["--runner=DirectRunner", "--runer=x"], "'--runer=x' is neither a flag of this program"),
+        (["DirectRunner"], "'DirectRunner' is neither a flag of this program"),
         (["--direct_num_workers=x"], "Beam's options: argument --direct_num_workers: invalid int"),
         (["--direct_running_mode=y"], "Beam's options: .* invalid choice: 'y'"),
         (["--direct_num_workers=-3"], "--direct_num_workers=-3 must be at least 0"),
@@ -191,7 +191,7 @@ def test_program(text, tmp_path, options, objective):
     assert contents(tmp_path / "out") == contents(tmp_path / "expected")
     files = [str(path) for path in tmp_path.glob("out/*.tfrecord")]
     instances = sum(1 for _ in tf.data.TFRecordDataset(files))
-    assert "0 of 5 shards are there already" in log
+    assert "0 of 5 shards already exist" in log
     line = rf"documents: 48, empty_documents: 3, tokens: ([\d,]+), instances: {instances}$"
     assert re.search(line, log, re.MULTILINE), log
 

@@ -251,7 +251,7 @@ def test_too_few_predictions_are_warned_of(documents, tmp_path, warnings):
     create(tmp_path, masked_lm_prob=0.3, objective="mlm")
     assert warnings == [
         "--max_predictions_per_seq=4 is too small for --masked_lm_prob=0.3 of --max_seq_length=19"
-        " tokens, which are 6; --max_predictions_per_seq=6 would be enough"
+        " tokens (6); --max_predictions_per_seq=6 would be enough"
     ]
 
 

@@ -92,8 +92,8 @@ def test_the_way_out_is_told_and_helps(tmp_path, logged):
     assert text.endswith(
         ": a pair of texts is cut to --max_seq_length=32, and the lines have 104 tokens on average."
         " If lines hold several sentences, give --split_sentences. Otherwise raise --max_seq_length"
-        " or --dupe_factor, since each pass cuts other tokens off, or use --objective=mlm, which"
-        " loses none"
+        " or --dupe_factor, since each pass cuts off different tokens, or use --objective=mlm,"
+        " which loses none"
     )
     for more in ({"split_sentences": True}, {"objective": "mlm"}, {"max_seq_length": 512}):
         assert num_lost(make(tmp_path, **more)) < before / 3
@@ -249,7 +249,7 @@ def test_nothing_to_hold_out(tmp_path, shards):
     write_text(tmp_path)
     more = {"heldout_fraction": 1e-9, "heldout_output_file": f"{tmp_path}/heldout"}
     assert refusal(make, tmp_path, shards, **more) == (
-        "--heldout_fraction=1e-09 must hold out some documents and leave some: none of all 50"
+        "--heldout_fraction=1e-09 must hold out some documents and leave some: none of the 50"
         " documents is. Raise it, or give more text. If all text is one document, separate"
         " documents by empty lines"
     )

@@ -164,8 +164,8 @@ def test_a_given_vocabulary_must_be_that_of_the_records(make, tmp_path):
     "words, reason",  # of the model's vocabulary; the end of the message's reason, None: accepted
     [
         (WORDS, None),
-        (WORDS[::-1], ": 'and' has the id 7 in the latter and 16 in the former"),
-        ([*WORDS, "loaf"], ": 'loaf' has the id 17 in the latter and none in the"),
+        (WORDS[::-1], ": 'and' has the id 7 in the model's and 16 in the records'"),
+        ([*WORDS, "loaf"], ": 'loaf' has the id 17 in the model's and none in the"),
         (WORDS[:-1], None),  # the records' vocabulary adds a word
     ],
 )
@@ -216,7 +216,9 @@ def test_words_instead_of_reserved_lines(make, tmp_path):
     refuses(r"with the model's, .*/model/vocab.txt\. Make them again", check_model, path, prefix)
     # The other way round the model knows a word that the records do not have.
     file.write_text((tmp_path / "vocab.txt").read_text().replace("[unused0]", "loaf"))
-    refuses("'loaf' has the id 1 in the latter and none in the former", check_model, make(), prefix)
+    refuses(
+        "'loaf' has the id 1 in the model's and none in the records'", check_model, make(), prefix
+    )
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -284,7 +286,7 @@ def test_a_set_of_shards_is_whole_or_refused(tmp_path, ending):
         os.remove(path)
     told = refusal(manifest.record_files, f"{tmp_path}/b-*,{names[0]}", "input_file")
     assert told.startswith("--input_file: 2 shards of these records are missing, so training would")
-    assert f"; the first is {names[1]}. Copy them there, or make them again." in told
+    assert f"; the first is {names[1]}. Put them back, or make them again." in told
     told = refusal(manifest.record_files, shard(4, "c"), "eval_input_file")
     assert told.startswith("--eval_input_file: 4 shards of these records are missing")
     assert f"; the first is {shard(0, 'c')}. " in told

@@ -216,7 +216,7 @@ def test_shards_are_packed_one_by_one(text, tmp_path):
 WRONG = [
     (
         *("packed", {}),
-        "--input_file: the records of packed are packed already, with --max_sequences_per_pack=5;"
+        "--input_file: the records of packed are already packed, with --max_sequences_per_pack=5;"
         " name the unpacked records that they were made from",
     ),
     ("plain,longer", {}, "longer was made with other settings: length of input_"),

@@ -84,7 +84,7 @@ def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
     create_shards(settings(text, output))
     expected = contents(output)
     for more, message in (
-        ({"max_seq_length": 25}, "begun there with --max_seq_length=24, and now it is 25. C"),
+        ({"max_seq_length": 25}, "begun with --max_seq_length=24, and now it is 25. C"),
         ({"num_shards": 6}, "with --num_shards=5, and now it is 6"),
         ({"do_whole_word_mask": True}, "with --do_whole_word_mask=False, and now it is True"),
     ):
@@ -106,7 +106,7 @@ def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path
     refuses("y.txt, line 2, is not UTF-8", create_shards, settings(text, output))
     (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
     message = refusal(create_shards, settings(text, output))
-    assert message.startswith(f"{output}/r-shards.json: shards were begun there with --input_file=")
+    assert message.startswith(f"{output}/r-shards.json: these shards were begun with --input_file=")
     assert message.endswith("or delete this file and any shards next to it")
     (output / "r-shards.json").unlink()
     create_shards(settings(text, output))
@@ -173,7 +173,7 @@ def test_processes_of_one_machine(text, tmp_path):
     words = [*flags(settings(text, output)), "--num_workers=2"]
     log = run(*words, program=PROGRAM, cwd=tmp_path)
     assert contents(output) == contents(tmp_path / "1")
-    for line in ("Worker 0 of 2: 0 of its 3 shards are there already", "Worker 1 of 2: 0 of its 2"):
+    for line in ("Worker 0 of 2: 0 of its 3 shards already exist", "Worker 1 of 2: 0 of its 2"):
         assert line in log
     assert "before flag parsing" not in log
     for path in output.iterdir():

@@ -278,13 +278,13 @@ def test_layers_match_are_spread_evenly_or_given():
         ),
         (
             ("0,4", 2, 4),
-            "--student_layers=0,4 must be none, or as many of the teacher's layers, from 0 to 3, as"
-            " the student has (num_hidden_layers of --bert_config_file): 2 numbers, separated by",
+            "--student_layers=0,4 must be none, or 2 of the teacher's layers, from 0 to 3,"
+            " separated by commas: as many as the student has (num_hidden_layers of",
         ),
-        (("0,1,3", 2, 4), "--student_layers=0,1,3 must be none, or as many of the teacher's"),
-        (("0,-1", 2, 4), "--student_layers=0,-1 must be none, or as many"),
-        (("0,x", 2, 4), "--student_layers=0,x must be none, or as many"),
-        (("", 2, 4), "--student_layers= must be none, or as many"),
+        (("0,1,3", 2, 4), "--student_layers=0,1,3 must be none, or 2 of the teacher's"),
+        (("0,-1", 2, 4), "--student_layers=0,-1 must be none, or 2 of"),
+        (("0,x", 2, 4), "--student_layers=0,x must be none, or 2 of"),
+        (("", 2, 4), "--student_layers= must be none, or 2 of"),
     ],
 )
 def test_layers_that_do_not_fit(arguments, message):
