@@ -28,7 +28,7 @@ from bert_tf.text.tokenizer_settings import (
 
 # A vocabulary is cased if the entries with an upper-case letter exceed both this number and this
 # share. The released English cased vocabulary has 10,898 of 28,996, the uncased one none. Words
-# that users put into an uncased vocabulary's 994 [unused] lines are at most 3% of the vocabulary.
+# that users put into an uncased vocabulary's 994 [unused] lines are at most 3.3% of its entries.
 _MAX_ADDED_ENTRIES = 5
 _MAX_ADDED_SHARE = 0.05
 _NUM_EXAMPLES = 3

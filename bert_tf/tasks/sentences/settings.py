@@ -51,8 +51,8 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
     )
     min_positive_score: float | None = Group.TRAINING.setting(
         None,
-        help="Train only on pairs with at least this score. Default: on all pairs, without reading"
-        " their scores.",
+        help="Train only on pairs with at least this score. Required if the scores in"
+        " --label_column differ. Default: on all pairs.",
         at_least=-1e6,
         at_most=1e6,
         needs=("loss", IN_BATCH_NEGATIVES, TRIPLET),
