@@ -1,4 +1,4 @@
-"""Measures distillation: a student with half the layers against its teacher and against itself.
+r"""Measures distillation: a student with half the layers against its teacher and against itself.
 
     python -m benchmarks.distillation --model=minilm --glue=glue \
         --text=sentences.txt --output_dir=/tmp/distillation

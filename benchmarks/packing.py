@@ -1,4 +1,4 @@
-"""Measures packing: time and held-out loss of one training run on records, packed and not packed.
+r"""Measures packing: time and held-out loss of one training run on records, packed and not packed.
 
     python -m benchmarks.packing --input_file=sentences.txt \
         --lengths=lengths.json --output_dir=/tmp/packing

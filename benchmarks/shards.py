@@ -1,4 +1,4 @@
-"""Measures shards: seconds and memory with one worker and with two, and whether files are equal.
+r"""Measures shards: seconds and memory with one worker and with two, and whether files are equal.
 
     python -m benchmarks.shards --input_file=sentences.txt \
         --vocab_file=vocab.txt --output_dir=/tmp/shards

@@ -100,14 +100,18 @@ def needs_package(needed_by: str, package: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        command = f'`pip install "bert-tf[{extra}]"`'
-        if os.path.exists(os.path.join(checkout, "setup.py")):
-            command = f'in {checkout} `pip install -e ".[{extra}]"`'
         raise UserError(
             f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
-            f" `{extra}`: {command} ({error})"
+            f" `{extra}`: {install_command(extra)} ({error})"
         ) from error
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that adds one of setup.py's extras; the package index has no bert-tf."""
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(checkout, "setup.py")):
+        return f'in {checkout} `pip install -e ".[{extra}]"`'
+    return f'`pip install "path/to/checkout[{extra}]"`'
 
 
 def check_regular(path: str, place: str) -> None:

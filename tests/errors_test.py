@@ -41,7 +41,10 @@ def test_a_message_is_one_line_and_not_long():
 
 @pytest.mark.parametrize(
     ("has_setup", "command"),
-    [(True, r'in /\S+ `pip install -e "\.\[text\]"`'), (False, r'`pip install "bert-tf\[text\]"`')],
+    [
+        (True, r'in /\S+ `pip install -e "\.\[text\]"`'),
+        (False, r'`pip install "path/to/checkout\[text\]"`'),
+    ],
 )
 def test_the_command_for_an_extra_is_that_of_this_installation(monkeypatch, has_setup, command):
     monkeypatch.setattr(os.path, "exists", lambda path: has_setup)

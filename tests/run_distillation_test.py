@@ -217,7 +217,7 @@ WRONG = [
     ),
     (
         {"teacher_checkpoint": "no/such.ckpt"},
-        "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
+        "--teacher_checkpoint=no/such.ckpt: there is no such folder, and no checkpoint",
     ),
     (
         {"teacher_config_file": "no/such.json"},

@@ -1,4 +1,4 @@
-"""Learns a vocabulary from text: word pieces, or a byte-level BPE.
+r"""Learns a vocabulary from text: word pieces, or a byte-level BPE.
 
     python -m tools.build_vocabulary --input_file='text/*.txt' --output_file=vocab.txt
 

@@ -1,4 +1,4 @@
-"""Finds the nearest texts of an archive of vectors.
+r"""Finds the nearest texts of an archive of vectors.
 
     python -m tools.search --vectors=means.npz --texts=texts.txt --lines=1,7
     python -m tools.search --vectors=means.npz --texts=texts.txt --input=FOLDER \

@@ -1,4 +1,4 @@
-"""Draws a model's attention within a text, as one HTML page or as a PNG picture.
+r"""Draws a model's attention within a text, as one HTML page or as a PNG picture.
 
     python -m tools.show_attention --input=FOLDER --text="The cat sat." --output=attention.html
     python -m tools.show_attention --input=FOLDER --text="A cat. ||| It sat." --output=pair.html

@@ -1,4 +1,4 @@
-"""Draws the vectors of texts as points on a plane, and writes them for TensorBoard's projector.
+r"""Draws the vectors of texts as points on a plane, and writes them for TensorBoard's projector.
 
     python -m tools.show_vectors --vectors=means.npz --texts=texts.txt --labels=labels.txt \
         --output_dir=output/vectors

@@ -42,6 +42,8 @@ _CONFIG_FLAGS = {
     "init_checkpoint": "--bert_config_file",
     "teacher_checkpoint": "--teacher_config_file",
 }
+# A model's name on huggingface.co, with or without the owner.
+_HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
@@ -84,14 +86,29 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     if not _is_directory(path):
         weight_files.check_not_hugging_face(path, place)
     there = " ".join(_suffixes(prefix))
+    if not there:
+        raise DamagedCheckpointError(place + _what_is_at(path))
     if missing := [f"{prefix}{x}" for x in (_INDEX, f"{_DATA}*") if x.rstrip("*") not in there]:
         raise DamagedCheckpointError(
             f"{place}: a checkpoint is named by its prefix and consists of the files"
-            f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
-            f" {', '.join(missing)}{'' if there else storage.nearest(path)}."
+            f" PREFIX.index and PREFIX.data-00000-of-...; not found: {', '.join(missing)}."
             f" {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
         )
     return prefix
+
+
+def _what_is_at(path: str) -> str:
+    """Returns what is at a path that is neither a folder nor a checkpoint's prefix."""
+    if tf.io.gfile.exists(path):
+        return f" is a file, and no checkpoint; give the folder that it is in, or {_NAME_ONE}"
+    download = ""
+    if _HUB_NAME.fullmatch(path) and not _is_directory(os.path.dirname(path)):
+        download = (
+            ". Nothing is downloaded: if it is a model on huggingface.co, run `pip install"
+            f" huggingface_hub` and `hf download {path} --local-dir {path}`, then give the folder"
+        )
+    nearest = storage.nearest(path)
+    return f": there is no such folder, and no checkpoint with that prefix{nearest}{download}"
 
 
 def _suffixes(prefix: str) -> list[str]:

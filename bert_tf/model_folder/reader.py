@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -30,7 +29,6 @@ from bert_tf.model_folder.hugging_face.vector_settings import (
     transformer_folder,
 )
 from bert_tf.model_folder.writer import MODEL_NAMES
-from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import find_casing
@@ -39,18 +37,6 @@ from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocab
 
 # If one of these files changes, the folder has a different model.
 _NAMES = (*MODEL_NAMES, "config.json", SAFETENSORS, SHARDS, TOKENIZER_FILE, "checkpoint")
-# A model's name on huggingface.co, with or without the owner.
-_HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
-
-
-def _how_to_download(path: str) -> str:
-    """Returns how to get a model from huggingface.co if a path may be its name there."""
-    if not _HUB_NAME.fullmatch(path) or os.path.isdir(os.path.dirname(path)):
-        return ""
-    return (
-        ". Nothing is downloaded: if it is a model on huggingface.co, run `pip install"
-        f" huggingface_hub` and `hf download {path} --local-dir {path}`, then give the folder"
-    )
 
 
 class ModelFiles:
@@ -116,11 +102,7 @@ class ModelFiles:
         """Checks that there is one model; `allow_two` allows a checkpoint beside safetensors."""
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
-            if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
-                raise UserError(
-                    f"{place}: there is no such folder, and no checkpoint with that prefix"
-                    f"{storage.nearest(path)}{_how_to_download(path)}"
-                )
+            checkpoints.find_prefix(path, self._flag)
             return
         has_checkpoint = weight_files.has_checkpoint(path)
         if has_checkpoint and self.is_hugging_face and not allow_two:

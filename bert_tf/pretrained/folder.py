@@ -95,8 +95,8 @@ class ModelFolder:
             known = "pairs of texts" if reads == PAIRS else "single texts"
             found = "single texts; pass pairs, (a, b)" if reads == PAIRS else "pairs"
             logging.warning(
-                "%s was trained on %s, as its %s says, but %d of %d texts are %s",
-                *(self.path, known, MODEL_INPUT_FILE, others, len(texts), found),
+                "The model of %s was trained on %s, but %d of %d texts are %s",
+                *(self.path, known, others, len(texts), found),
             )
 
     def check_unchanged(self, model: "keras.Model") -> None:

@@ -4,7 +4,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, install_command, listed
 from bert_tf.files.whole_folders import read_again
 from bert_tf.pretrained import exported
 from bert_tf.pretrained.folder import read_folder
@@ -94,9 +94,11 @@ def _check_for_keras(path: str, num_threads: Any) -> None:
             f"{path} is read by TensorFlow, which is not installed. Copy the folder of an exported"
             " model to a local disk, or install TensorFlow"
         )
+    if not os.path.exists(path):
+        raise UserError(f"there is no folder {os.path.abspath(path)}")
     raise UserError(
         f"{path} is not an exported model ({exported.DESCRIPTION_FILE} is missing), so it needs"
         " TensorFlow, which is not installed. Export it with tools.export --format=onnx where"
-        " TensorFlow is, or install the build for this machine: pip install"
-        ' "bert-tf[cpu]"'
+        " TensorFlow is, or install the build for this machine:"
+        f" {install_command('cpu')}"
     )

@@ -30,6 +30,9 @@ from bert_tf.tasks.task import FineTuningTask, Start
 
 # Keras's names for settings. `_given` adds batch_size, which depends on the purpose.
 _ALIASES = {"epochs": "num_train_epochs", "seed": "random_seed", "validation_split": "dev_fraction"}
+_ARGUMENTS = {setting: name for name, setting in _ALIASES.items()} | {
+    f"{purpose}_batch_size": "batch_size" for purpose in ("train", "eval", "predict")
+}
 _USUAL = ("epochs", "batch_size", "learning_rate", "max_seq_length", "seed")  # for messages
 _PURPOSES = ("do_train", "do_eval", "do_predict")  # the method that was called decides them
 # A flag to rename. Quoted texts and commands of programs also match, and keep their dashes.
@@ -206,7 +209,8 @@ def as_arguments() -> Iterator[None]:
 
         def argument(found: re.Match) -> str:
             name = found["name"] or ""
-            return name if {name, name.removeprefix("no")} & names else found[0]
+            known = {name, name.removeprefix("no")} & names
+            return _ARGUMENTS.get(name, name) if known else found[0]
 
         return _FLAG.sub(argument, message.replace("--do_eval", "validation_data"))
 

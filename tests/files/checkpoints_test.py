@@ -121,15 +121,17 @@ def test_a_folder_whose_name_looks_like_a_pattern(tmp_path, name):
 def test_a_checkpoint_that_is_not_there(tmp_path):
     path = str(tmp_path / "no" / "bert_model.ckpt")
     assert refusal(checkpoints.find_prefix, path) == (
-        f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of the"
-        f" files PREFIX.index and PREFIX.data-00000-of-...; not found: {path}.index,"
-        f" {path}.data-00000-of-*. Name a prefix such as MODEL/bert_model.ckpt, or the directory of"
-        " a run"
+        f"--init_checkpoint={path}: there is no such folder, and no checkpoint with that prefix"
     )
     (tmp_path / "minilm").mkdir()
-    near = f" Similar names: '{tmp_path}/minilm'. Name a prefix such as MODEL/bert_model.ckpt"
+    near = f" that prefix. Similar names: '{tmp_path}/minilm'"
     assert near in refusal(checkpoints.find_prefix, str(tmp_path / "minlm" / "bert_model.ckpt"))
-    message = f"^--checkpoint={path}: a checkpoint is named by"
+    (tmp_path / "vocab.txt").touch()
+    assert refusal(checkpoints.find_prefix, f"{tmp_path}/vocab.txt") == (
+        f"--init_checkpoint={tmp_path}/vocab.txt is a file, and no checkpoint; give the folder that"
+        " it is in, or name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
+    )
+    message = f"^--checkpoint={path}: there is no such folder"
     refuses(message, checkpoints.CheckpointReader, path, "checkpoint")
     message = "--init_checkpoint=nosuch://x: .* not support nosuch"
     refuses(message, checkpoints.find_prefix, "nosuch://x")

@@ -1,4 +1,4 @@
-"""Makes folders as the Hub has them, with the answers of transformers.
+r"""Makes folders as the Hub has them, with the answers of transformers.
 
     python -m tests.hugging_face.make_hub_folders FOLDER --count=20 --seed=1
     python -m tests.hugging_face.make_hub_folders FOLDER --families=xlm-roberta,camembert \

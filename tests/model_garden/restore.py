@@ -1,4 +1,4 @@
-"""Restores what tools.convert_checkpoint wrote with tf-models-official, which no test needs.
+r"""Restores what tools.convert_checkpoint wrote with tf-models-official, which no test needs.
 
     python -m tools.convert_checkpoint --input=tests/model_garden/KIND --bert_config_file=FILE \\
         --output_format=model_garden --output_dir=FOLDER

@@ -392,8 +392,9 @@ def test_what_needs_a_package(doors):
                 messages.append(str(error))
         print(json.dumps(messages))
     """
-    folders = model._folder.path, "gs://bucket/model", keras_model._folder.path
-    runtime, bucket, weights = run_without_tensorflow(code, *folders)
+    folders = model._folder.path, "gs://bucket/model", keras_model._folder.path, "no/such"
+    runtime, bucket, weights, missing = run_without_tensorflow(code, *folders)
     assert "model.onnx needs onnxruntime; run `pip install onnxruntime`" in runtime
     assert "gs://bucket/model is read by TensorFlow, which is not installed. Copy" in bucket
     assert "is not an exported model (export.json is missing), so it needs TensorFlow" in weights
+    assert missing.startswith("there is no folder /") and missing.endswith("/no/such")

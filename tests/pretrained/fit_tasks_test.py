@@ -188,7 +188,7 @@ def test_predict_hands_its_options_on():
 
 
 RIGHT = "If it is right, name all tags: for_tagging(labels=[...])"
-TEXT_START = "(text, start), the start in characters from 0, a"
+TEXT_START = "answers[0] must occur once in its context, and occurs 2 times: give (text, start)"
 TWO_CHOICES = "questions[0] must be (text, [two choices or more])"
 THREE_TEXTS = "pairs[1] must have three texts, the third different"
 MIXED = "must be all pairs, all triplets or all single texts; pairs[1] differs"
@@ -207,6 +207,7 @@ WRONG = [
     (TaggingRows, [["a"]], [[None]], "tags[0][0] is missing (None)"),
     (SquadRows, ["who"], ["x"], "questions[0] must be a pair of texts, (question, cont"),
     (SquadRows, [("who", "a a")], ["a"], TEXT_START),
+    (SquadRows, [("who", "a b")], ["c"], "occurs 0 times; received 'c'"),
     (SquadRows, [("who", "a b")], [("b", 9)], "an answer must lie within its context of"),
     (SquadRows, [("who", "a b")], [3], "answers[0] must be (text, start), a text that occ"),
     (MultipleChoiceRows, [("a", list("bcd")), ("a", list("bc"))], [0, 0], THREE_AND_TWO),

@@ -334,24 +334,24 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
         assert model._rows("fit").labels is None
     several = untrained.for_classification(multi_label=True)
     told = refusal(several.fit, TEXTS, [["x"], ["y"], []], batch_size=0)
-    assert "train_batch_size=0 must be between 1 and" in told
+    assert "batch_size=0 must be between 1 and" in told
     assert several._rows("fit").labels is None
 
 
 LEARNING_RAT = "learning_rat must be a setting of ClassifierSettings, such as 'learning_rate'"
 CLASS_WEIGHT = "class_weight must be 'balanced' or a dictionary of weights; received"
 TWICE = "batch_size and train_batch_size name the same setting; give one of them"
-NO_STEP = "3 examples, train_batch_size=64 and num_train_epochs=3.0 make"
+NO_STEP = "3 examples, batch_size=64 and epochs=3.0 make"
 REFUSED = [
     ({"learning_rat": 1}, LEARNING_RAT),
     ({"init_checkpoint": "x"}, "init_checkpoint must be left out: the model and the exam"),
     ({"max_seq_length": 41}, "The length 41 of max_seq_length must be at most"),
-    ({"batch_size": 0}, "train_batch_size=0 must be between 1 and"),
+    ({"batch_size": 0}, "batch_size=0 must be between 1 and"),
     ({"batch_size": "8"}, "batch_size must be a whole number (int); received '8' (str)"),
     ({"learning_rate": "high"}, "learning_rate must be a number; received 'high' (str)"),
     ({"batch_size": 4, "train_batch_size": 8}, TWICE),
     ({"class_weight": np.array([1.0, 2.0])}, CLASS_WEIGHT),
-    ({"epochs": -1}, "num_train_epochs=-1.0 must be a finite number above 0"),
+    ({"epochs": -1}, "epochs=-1.0 must be a finite number above 0"),
     ({"batch_size": 64, "gradient_accumulation_steps": 4}, NO_STEP),
     ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
     ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),

@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(changes, messag
 def test_what_is_of_no_use_or_would_do_harm_is_refused(classify, reviews, out):
     harm = "must not be --output_dir or the folder of --init_checkpoint or --vocab_file"
     for changes, message in (
-        ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: a checkpoint is named by"),
+        ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: there is no such folder"),
         ({"export_dir": f"{reviews}/"}, harm),
         ({"export_dir": os.path.relpath(reviews)}, harm),
         ({"export_dir": out}, harm),

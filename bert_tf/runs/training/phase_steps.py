@@ -120,8 +120,7 @@ class PhaseSteps:
             logging.info("Traced, compiled and made the first step in %.1f s", seconds)
         elif self.loop.input_seconds > _MUCH_WAITING * seconds:
             logging.info(
-                "Steps %d to %d waited for input %.0f%% of the time. More cores for the host, or"
-                " records masked in advance, speed it up",
+                "Steps %d to %d waited for input %.0f%% of the time: more CPU cores would help",
                 *(step + 1, stop, 100.0 * self.loop.input_seconds / seconds),
             )
         return metrics

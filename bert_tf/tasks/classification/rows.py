@@ -78,9 +78,11 @@ class ClassificationRows(Rows):
         if is_number and 0 <= value < len(labels):
             return labels[int(value)]
         numbers = f", or a number from 0 to {len(labels) - 1}" if is_number else ""
-        source = "" if self._are_given else ", the classes of the training labels"
+        source, other = ", the classes of the training labels", ""
+        if self._are_given:
+            source, other = "", ". For other classes begin with for_classification(labels=[...])"
         raise UserError(
-            f"{place} must be one of {listed(labels)}{numbers}{source}; {received(value)}"
+            f"{place} must be one of {listed(labels)}{numbers}{source}; {received(value)}{other}"
         )
 
     def predict(self, model: Any, x: Any, options: dict[str, Any]) -> NDArray[np.float64]:

@@ -169,7 +169,8 @@ class TableColumns(Settings):
     labels: Sequence[str] | None = Group.DATA.setting(
         None,
         help="--task_name=table: the classes in the order of the logits. Default: the classes of"
-        " the model in --output_dir or --init_checkpoint, or else of the training file, sorted.",
+        " the model in --output_dir or --init_checkpoint, or else of the training file, sorted. Put"
+        " double quotes around a class with a comma, as in CSV.",
     )
     regression: bool = Group.DATA.setting(
         False,
@@ -226,8 +227,7 @@ class TableColumns(Settings):
             raise UserError(f"{flag} names a class twice: {listed(labels)}")
         if len(labels) < 2:
             raise UserError(
-                f"{flag} must list at least two classes, separated by commas; got"
-                f" {quoted(','.join(labels))}"
+                f"{flag} must list at least two classes; got {quoted(','.join(labels))}"
             )
 
 

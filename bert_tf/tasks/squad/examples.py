@@ -293,10 +293,11 @@ def _answers(value: Any, context: str, place: str, is_training: bool) -> list[di
         return []
     elif isinstance(value, str):
         texts, starts = [value], [context.find(value)]
-        if is_training and context.count(value) != 1:
+        if is_training and (number := context.count(value)) != 1:
+            start = ": give (text, start), the start in characters from 0" if number else ""
             raise UserError(
-                f"{place} must be (text, start), the start in characters from 0, as the text occurs"
-                f" {context.count(value)} times in its context; {received(value)}"
+                f"{place} must occur once in its context, and occurs {number} times{start};"
+                f" {received(value)}"
             )
     elif isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str):
         if not value[0]:

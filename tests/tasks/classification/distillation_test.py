@@ -191,7 +191,7 @@ WRONG = [
     ),
     (
         {"teacher_checkpoint": "no/such.ckpt"},
-        "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
+        "--teacher_checkpoint=no/such.ckpt: there is no such folder, and no checkpoint",
     ),
     (
         {"alpha_ce": 0.0, "alpha_labels": 0.0},
