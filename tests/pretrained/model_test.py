@@ -289,7 +289,7 @@ REFUSED = [
     (("answer", "q", "a"), {"doc_stride": 2.5}, "doc_stride must be a whole num.*2.5 .float"),
     (("answer", "q", "a"), {"top_k": 0}, "^top_k must be from 1 to .* received 0"),
     (("answer", "q", "a"), {"top_k": 2.0}, "top_k must be .* or None, for the b.*2.0 .float"),
-    (("answer", "the cat", "a"), {"max_seq_length": 5}, "be greater than 5, which a question .2 word piec"),
+    (("answer", "the cat", "a"), {"max_seq_length": 5}, "than 5, which a question .2 word piec"),
     (("answer", "q", "a"), {"max_seq_length": "64"}, "max_seq_length must be a whole num"),
     (("answer", "a " * 20, "a"), {"method": "transformers"}, r"than doc_stride \(128\) word"),
     (("answer", "q", "a"), {"max_answer_length": True}, "max_answer_length must be a whole"),
