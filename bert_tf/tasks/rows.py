@@ -88,8 +88,10 @@ def read_rows(
         first = x[0] if x and isinstance(x[0], tuple) else ()
         if needs_labels or y is None and [*map(type, first[:1])] == [tuple]:
             if y is not None or weights is not None:
+                name = "sample_weight" if y is None else labels
                 raise UserError(
-                    f"{labels} must not be given with a tf.data.Dataset, which has them"
+                    f"{name} must not be given with a tf.data.Dataset or an iterator: give it in"
+                    " their rows, (input, label, weight)"
                 )
             x, y, weights = _of_rows(x, inputs)
     if y is None and needs_labels:

@@ -115,6 +115,9 @@ BAD = {
 def test_wrong_examples_are_refused_with_their_place():
     for name, (x, y, message) in BAD.items():
         assert message in refusal(ClassificationRows(CLASSES).examples, "train", x, y), name
+    rows = iter(zip(TEXTS, NAMES, strict=True))
+    told = refusal(ClassificationRows(CLASSES).examples, "train", rows, None, [1.0, 2.0, 1.0])
+    assert told.startswith("sample_weight must not be given with a tf.data.Dataset or an iterator")
     for value in (None, float("nan"), np.inf, "3", 1e39, [1]):
         told = refusal(RegressionRows().examples, "train", ["a", "b"], [0.5, value])
         assert told.startswith(("labels[1] must be a number from", "labels[1] is missing"))
