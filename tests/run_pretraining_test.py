@@ -233,7 +233,7 @@ WRONG = {
     "rate": ({"learning_rate": float("nan")}, "a finite number of at least 0"),
     "seed": ({"random_seed": -1}, "random_seed"),
     "parts": ({"gradient_accumulation_steps": 3}, "(3) must divide the examples"),
-    "checkpoint": ({"init_checkpoint": "{inputs}/none.ckpt"}, "PREFIX.index"),
+    "checkpoint": ({"init_checkpoint": "{inputs}/none.ckpt"}, "no checkpoint with that prefix"),
     "bucket": ({"output_dir": "gs://nobody/out"}, "Google Cloud Storage needs"),
     "bucket of records": ({"input_file": "gs://nobody/x"}, "Google Cloud Storage needs"),
     "truncated": ({"input_file": "{inputs}/cut.tfrecord"}, "is truncated at record 63"),

@@ -353,7 +353,7 @@ REFUSED = [
     ({"class_weight": np.array([1.0, 2.0])}, CLASS_WEIGHT),
     ({"epochs": -1}, "epochs=-1.0 must be a finite number above 0"),
     ({"batch_size": 64, "gradient_accumulation_steps": 4}, NO_STEP),
-    ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
+    ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or validation_split"),
     ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
     ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
     ({"callbacks": ["x"]}, "callbacks must be Keras callbacks; received str"),

@@ -235,7 +235,7 @@ def test_wrong_input_leaves_nothing_behind(model, tmp_path):
         ("", {}, "text.txt is empty"),
         (TEXT, {"num_words": 0}, "--num_words=0 must be at least 1"),
         (TEXT, {"vocab_file": "nowhere.txt"}, "--vocab_file=nowhere.txt cannot be read"),
-        (TEXT, {"init_checkpoint": "nowhere.ckpt"}, "not found: nowhere.ckpt.index, nowhere.ckpt"),
+        (TEXT, {"init_checkpoint": "nowhere.ckpt"}, "nowhere.ckpt: there is no such folder"),
     ):
         (tmp_path / "text.txt").write_text(text)
         values = {"input_file": str(tmp_path / "text.txt"), **changes}
