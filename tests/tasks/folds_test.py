@@ -164,7 +164,7 @@ def test_a_column_of_groups(tmp_path):
     (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,,y\n")
     with pytest.raises(UserError, match="line 3: the line has no group; fill it in"):
         task_with("classification", flags).read_sets("train")
-    message = "--fold_group_column=author needs --folds: it says which"
+    message = "--fold_group_column=author needs --folds: it keeps the"
     refuses(message, task_with, "classification", {**flags, "folds": 0, "dev_fraction": 0.5})
 
 

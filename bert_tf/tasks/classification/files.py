@@ -53,8 +53,8 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
             raise UserError("--data_dir or --tfds must be given, to say where the examples are")
         if columns.fold_group_column is not None and not settings.folds:
             raise UserError(
-                f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
-                " examples are never in two folds"
+                f"--fold_group_column={columns.fold_group_column} needs --folds: it"
+                " keeps the examples of a group in one fold"
             )
         of_name = named.task_name, settings.data_dir or "", named.xnli_language
         processor = get_processor(*of_name, columns, source, learned_labels(settings))

@@ -28,7 +28,7 @@ class ClassifierOptions(LongTextSettings, ClassWeightSettings, EvaluationOptions
         TeacherSettings,
         "temperature",
         needs=["teacher_checkpoint", "alpha_ce"],
-        because="only the loss of weight --alpha_ce has a temperature",
+        because="only the loss that --alpha_ce weights has a temperature",
     )
     alpha_ce: float = Group.TRAINING.setting(
         0.5,

@@ -248,7 +248,7 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         TeacherSettings,
         "temperature",
         needs="alpha_ce",
-        because="only the loss of weight --alpha_ce has a temperature",
+        because="only the loss that --alpha_ce weights has a temperature",
     )
     alpha_mlm: float = Group.TRAINING.setting(
         2.0, help="Weight of the masked-LM loss.", at_least=0.0
