@@ -129,7 +129,7 @@ def seeded(seed: int) -> contextlib.AbstractContextManager[None]:
 def initializer_seed() -> int | None:
     """Returns the seed of the next initializer inside `seeded`; None outside: Keras draws one.
 
-    The seed is the one that Keras would draw after `random.seed`; all threads share `random`.
+    The seed is what Keras would draw after `random.seed`; other threads do not affect it.
     """
     own = _own_random.get()
     return own and own.randint(1, 10**9)

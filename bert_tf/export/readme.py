@@ -1,4 +1,4 @@
-"""Makes the README.md of an exported folder from `templates/`: its files and how to call it."""
+"""Makes the README.md of an export from `templates/`: its files, and how to call the model."""
 
 import string
 from collections.abc import Iterator, Mapping, Sequence

@@ -30,7 +30,7 @@ def is_unicode(text: str) -> bool:
 
 
 def is_path(text: str) -> bool:
-    """Returns whether `text` can be a path: Unicode without NUL, where TensorFlow would cut it."""
+    """Returns whether `text` can be a path: Unicode, no NUL (TensorFlow cuts the path there)."""
     return "\0" not in text and is_unicode(text)
 
 

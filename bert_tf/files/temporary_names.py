@@ -15,7 +15,7 @@ import uuid
 from bert_tf.files.paths import names_in
 from bert_tf.start import lazy_tensorflow as tf
 
-# The digest of the process's space, the process's number, and a random part.
+# The digest of `process_space()`, the process ID, and a random part.
 _NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.(unfinished|working)")
 _UNFINISHED, WORKING = "unfinished", "working"
 
@@ -68,7 +68,7 @@ def _space_digest() -> str:
 
 @functools.cache
 def process_space() -> str:
-    """Returns a name for the set of processes within which this process's number is unique.
+    """Returns a name for the set of processes within which this process's ID is unique.
 
     The host name is not enough: containers may share it, and each numbers its own processes.
     """
@@ -91,7 +91,7 @@ def age() -> float:
 
 
 def runs(pid: int) -> bool:
-    """Returns whether a process with this number exists in this process's space."""
+    """Returns whether a process with this ID exists in this process's space."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -159,7 +159,7 @@ class BertConfig:
     has_token_types = True  # whether the input distinguishes a second text from the first
     inner_group_num = 1  # number of consecutive layers that share an index
     position_offset = 0  # row of the position table for a sequence's first token
-    pad_token_id: ClassVar[int | None] = None  # id of padding without positions
+    pad_token_id: ClassVar[int | None] = None  # set if padding gets no position
 
     @property
     def is_multi_label(self) -> bool:

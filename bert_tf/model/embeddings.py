@@ -18,7 +18,7 @@ def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
 
     Padding does not advance the position, at either end of a row (Hugging Face's
     create_position_ids_from_input_ids, fairseq's make_positions). The largest position in a row of
-    length S is `pad_id` + S. Padding in records, id 0 at the end, does not move any token.
+    length S is `pad_id` + S. Records are padded with id 0 at the end, so no token moves.
     """
     is_token = tf.cast(input_ids != pad_id, tf.int32)
     return tf.cumsum(is_token, axis=1) * is_token + pad_id

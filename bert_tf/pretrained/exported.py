@@ -151,7 +151,7 @@ def described(folder: ModelFolder, head: str, onnx: bytes | None) -> dict[str, A
 
 
 class ExportedModel(Classify, AnswerQuestions, Tag, Encode):
-    """An exported model, which only answers; for the attributes see `Pretrained`.
+    """An exported model, for inference only; for the attributes see `Pretrained`.
 
     A pickle or a copy has only the path of the folder, and loads the model again.
     """

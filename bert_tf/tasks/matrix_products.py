@@ -105,7 +105,7 @@ def training_products(
     objective: str = MLM_NSP,
     electra: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Product]:
-    """Returns the products of a training step; recomputed products count twice."""
+    """Returns a training step's products; recomputation adds a forward pass."""
     return [
         dataclasses.replace(x, passes=4) if recompute_activations and x.in_encoder else x
         for x in forward_products(config, phase, objective, electra)

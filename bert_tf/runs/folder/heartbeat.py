@@ -7,7 +7,7 @@ killed. Clocks are not compared, so this works between machines and in a bucket.
 On a local disk the run also locks the file (flock), so that only one of several runs on a machine
 can start. A bucket does not have locks: two runs that start within the same second may both start.
 The file then names the run that wrote last. The other run notices this at its next beat and stops
-at the end of its current loop. It also checks the file each time before it writes.
+at the end of its current loop. A run also checks the file before each write.
 
 Programs that evaluate or predict hold `eval.heartbeat` and `predict.heartbeat` in the same way, so
 that two of them do not write the same results.

@@ -63,7 +63,7 @@ class Watch:
         return True
 
     def end(self) -> None:
-        """Called after training, before its weights are saved and read."""
+        """Called after training, before the final weights are saved."""
 
 
 class CallbackWatch(Watch):

@@ -12,8 +12,8 @@ PACKED = "cls_positions"  # the feature that packed records have, one value for 
 def predictions_per_row(max_predictions_per_seq: int, max_sequences_per_pack: int) -> int:
     """Returns the number of masked positions of a packed row.
 
-    The row's sequences predict as many tokens as one sequence that fills it, but each sequence's
-    number may be rounded up by half a token.
+    The row's sequences predict as many tokens as one sequence that fills it, plus up to half a
+    token each from rounding up.
     """
     return max_predictions_per_seq + max_sequences_per_pack // 2
 

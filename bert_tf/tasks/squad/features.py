@@ -205,7 +205,7 @@ def _answer_tokens(
     start = int(context.word_starts[:-1][first_word])
     end = int(context.word_starts[1:][last_word]) - 1
     places = context.places
-    # The original takes the first of equal answers in these words, and all words if it finds none.
+    # The original takes the answer's first match in these words, or all of them without a match.
     if places and places.unspaced[first_word : last_word + 1].any():
         begin = example.answer_start
         before_end = places.starts[start : end + 1] < begin + len(example.answers[0])

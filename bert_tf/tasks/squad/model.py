@@ -49,7 +49,7 @@ class SpanHead(Savable, keras.layers.Layer):
         self.output_bias = self.add_weight((2,), "zeros", name="output_bias", **options)
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
-        """Returns start and end logits, each float32 [B, S], of float [B, S, H]."""
+        """Maps float [B, S, H] to start and end logits, each float32 [B, S]."""
         logits = linear(sequence_output, self.output_weights.value, self.output_bias.value)
         return tf.unstack(logits, axis=-1)
 
@@ -144,7 +144,7 @@ class KernelAndBias(Savable, keras.layers.Layer):
         self.bias = self.add_weight(self.shape[1:], "zeros", name="bias", **options)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns float32 [..., units] of float [..., input_size]."""
+        """Maps float [..., input_size] to float32 [..., units]."""
         return linear(inputs, tf.transpose(self.kernel.value), self.bias.value)
 
 
@@ -313,7 +313,7 @@ class JointSquadModel(SquadModel):
         segment_ids = zeros if segment_ids is None else segment_ids
         inputs = input_ids, input_mask, segment_ids
         hidden = self.bert(*inputs, training=training, dropout_seed=dropout_seed).sequence_output
-        # Without the true starts, as when Keras calls for shapes, the beam's starts are used.
+        # Without the true starts, as when Keras infers shapes, the beam's starts are used.
         return self.cls.squad(hidden, input_mask, segment_ids, start_positions, training=training)
 
     def checked_labels(self, features: Features) -> Outputs:

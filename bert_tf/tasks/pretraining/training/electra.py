@@ -106,7 +106,7 @@ class DiscriminatorPredictions(Savable, keras.layers.Layer):
             self.built = True
 
     def call(self, sequence_output):
-        """Returns logits, float32 [B, S], of the last layer, float [B, S, H]."""
+        """Maps the last layer, float [B, S, H], to logits, float32 [B, S]."""
         batch_size, length, size = get_shape_list(sequence_output)
         hidden = self.dense(tf.reshape(sequence_output, [-1, size]))  # [B*S, H]
         return tf.cast(tf.reshape(self.output_layer(hidden), [batch_size, length]), tf.float32)
@@ -180,8 +180,8 @@ class ElectraPretrainingModel(TaskModel):
             segment_ids: int32 [B, S], 1 for the second segment; None is all zeros.
             masked_lm_positions: int32 [B, P], the places to predict; 0 for none.
             masked_lm_ids: int32 [B, P], the original tokens there.
-            dropout_seed: int32 [2]; dropout and samples are functions of it. If None, training
-                draws a seed; otherwise a row's samples follow from its masked and original tokens.
+            dropout_seed: int32 [2]; determines dropout and samples. If None, training draws a seed;
+                outside training a row's samples follow from its masked and original tokens.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
         shape = *get_shape_list(masked_lm_positions), self.bert.config.vocab_size  # [B, P, V]
