@@ -94,7 +94,7 @@ def _notes(description: Mapping[str, Any], folder: ModelFolder) -> Iterator[str]
         )
     if head == "regression" and folder.has_sigmoid:
         yield (
-            "`values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
+            "`values`: the outputs of a cross-encoder. `rank` of bert_tf returns their sigmoids,"
             " 1 / (1 + exp(-value))."
         )
     if head == ENCODER and settings.do_lower_case:

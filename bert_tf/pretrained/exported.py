@@ -236,8 +236,9 @@ def load_exported(
             inputs = found["signatures"]["serving_default"]["inputs"]
             if {*inputs["input_ids"]["shape"]} != {None}:
                 raise UserError(
-                    f"{folder} was exported with a fixed --batch_size or --seq_length, and load"
-                    " needs any number of texts of any length. Export the model without the two"
+                    f"{folder} was exported with a fixed --batch_size or --seq_length, but"
+                    " load needs an export for any number of texts of any length. Export the model"
+                    " without the two"
                 )
             held = _held(folder, found, vocab_file, do_lower_case, max_seq_length)
             given = found["checksum"], found["head"], [*inputs]

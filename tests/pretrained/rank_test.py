@@ -185,7 +185,7 @@ def test_an_export_says_what_makes_a_score(tmp_path):
     tensor = {"input_ids": {"dtype": "int32", "shape": [None, None]}}
     signatures = {"serving_default": {"inputs": tensor, "outputs": {"values": tensor["input_ids"]}}}
     description |= {"format": "onnx", "signatures": signatures, "trained_max_seq_length": None}
-    text = "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids"
+    text = "- `values`: the outputs of a cross-encoder. `rank` of bert_tf returns their sigmoids"
     assert text in readme(description, folder)
     assert text not in readme(description, dataclasses.replace(folder, has_sigmoid=False))
 

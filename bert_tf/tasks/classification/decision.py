@@ -23,7 +23,7 @@ from bert_tf.tasks.classification.settings import ClassifierSettings
 # Settings that do not work with several labels, and why.
 _ONE_LABEL = {
     "class_weights": "with several labels it is unclear which class's weight counts",
-    "temperature_scaling": "with several labels each one has its own sigmoid and --threshold",
+    "temperature_scaling": "with several labels each has its own sigmoid, and --threshold decides",
 }
 
 
