@@ -118,8 +118,7 @@ class CheckpointDirectory:
                 _delete(prefix)
             cause = error.__cause__ or error
             reason = storage.error_text(str(getattr(cause, "message", cause)))
-            anew = "starts over: there is no checkpoint yet"
-            then = f"resumes from {kept[-1]}" if kept else anew
+            then = f"resumes from {kept[-1]}" if kept else "starts over: there is no checkpoint yet"
             raise OSError(
                 f"The checkpoint of step {step} cannot be written to --output_dir="
                 f"{self.directory} ({reason}). Make the directory writable and free some space; the"

@@ -100,7 +100,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
 def _what_is_at(path: str) -> str:
     """Returns what is at a path that is neither a folder nor a checkpoint's prefix."""
     if tf.io.gfile.exists(path):
-        return f" is a file, and no checkpoint; give the folder that it is in, or {_NAME_ONE}"
+        return f" is a file, not a checkpoint; give the folder that it is in, or {_NAME_ONE}"
     download = ""
     if _HUB_NAME.fullmatch(path) and not _is_directory(os.path.dirname(path)):
         download = (

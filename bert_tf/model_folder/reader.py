@@ -101,8 +101,7 @@ class ModelFiles:
     def check_model(self, allow_two: bool = False) -> None:
         """Checks that there is one model; `allow_two` allows a checkpoint beside safetensors."""
         path, place = self.path, given(self.path, self._flag)
-        if checkpoints.folder_of(path) != path:
-            checkpoints.find_prefix(path, self._flag)
+        if checkpoints.folder_of(path) != path:  # `checkpoint` says what is wrong
             return
         has_checkpoint = weight_files.has_checkpoint(path)
         if has_checkpoint and self.is_hugging_face and not allow_two:

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.errors import UserError, install_command, listed
+from bert_tf.files import storage
 from bert_tf.files.whole_folders import read_again
 from bert_tf.pretrained import exported
 from bert_tf.pretrained.folder import read_folder
@@ -95,7 +96,7 @@ def _check_for_keras(path: str, num_threads: Any) -> None:
             " model to a local disk, or install TensorFlow"
         )
     if not os.path.exists(path):
-        raise UserError(f"there is no folder {os.path.abspath(path)}")
+        raise UserError(f"{path}: there is no such folder{storage.nearest(path)}")
     raise UserError(
         f"{path} is not an exported model ({exported.DESCRIPTION_FILE} is missing), so it needs"
         " TensorFlow, which is not installed. Export it with tools.export --format=onnx where"

@@ -30,8 +30,10 @@ from bert_tf.tasks.task import FineTuningTask, Start
 
 # Keras's names for settings. `_given` adds batch_size, which depends on the purpose.
 _ALIASES = {"epochs": "num_train_epochs", "seed": "random_seed", "validation_split": "dev_fraction"}
+# What errors call a setting, where it is not the setting's name.
 _ARGUMENTS = {setting: name for name, setting in _ALIASES.items()} | {
-    f"{purpose}_batch_size": "batch_size" for purpose in ("train", "eval", "predict")
+    **{f"{purpose}_batch_size": "batch_size" for purpose in ("train", "eval", "predict")},
+    "do_eval": "validation_data",
 }
 _USUAL = ("epochs", "batch_size", "learning_rate", "max_seq_length", "seed")  # for messages
 _PURPOSES = ("do_train", "do_eval", "do_predict")  # the method that was called decides them
@@ -212,7 +214,7 @@ def as_arguments() -> Iterator[None]:
             known = {name, name.removeprefix("no")} & names
             return _ARGUMENTS.get(name, name) if known else found[0]
 
-        return _FLAG.sub(argument, message.replace("--do_eval", "validation_data"))
+        return _FLAG.sub(argument, message)
 
     def rename(record: LogRecord) -> bool:
         record.msg, record.args = renamed(record.getMessage()), ()

@@ -128,7 +128,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     assert near in refusal(checkpoints.find_prefix, str(tmp_path / "minlm" / "bert_model.ckpt"))
     (tmp_path / "vocab.txt").touch()
     assert refusal(checkpoints.find_prefix, f"{tmp_path}/vocab.txt") == (
-        f"--init_checkpoint={tmp_path}/vocab.txt is a file, and no checkpoint; give the folder that"
+        f"--init_checkpoint={tmp_path}/vocab.txt is a file, not a checkpoint; give the folder that"
         " it is in, or name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
     )
     message = f"^--checkpoint={path}: there is no such folder"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -397,4 +398,4 @@ def test_what_needs_a_package(doors):
     assert "model.onnx needs onnxruntime; run `pip install onnxruntime`" in runtime
     assert "gs://bucket/model is read by TensorFlow, which is not installed. Copy" in bucket
     assert "is not an exported model (export.json is missing), so it needs TensorFlow" in weights
-    assert missing.startswith("there is no folder /") and missing.endswith("/no/such")
+    assert missing == f"no/such: there is no such folder in {os.getcwd()}"

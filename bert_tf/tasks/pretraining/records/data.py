@@ -77,16 +77,12 @@ def no_heldout(
     settings: PretrainingDataSettings, num_documents: int | None, num_heldout: int
 ) -> UserError:
     """Returns the error if all documents are held out, or none; `num_documents` may be unknown."""
-    all_of = "the" if num_documents is None else f"the {num_documents}"
-    found = (
-        f"all of {all_of} documents are held out"
-        if num_heldout
-        else f"none of {all_of} documents is"
-    )
+    number = "" if num_documents is None else f"{num_documents} "
+    share, end = ("all", "are held out") if num_heldout else ("none", "is")
     return UserError(
         f"--heldout_fraction={settings.heldout_fraction} must hold out some documents and leave"
-        f" some: {found}. {'Lower' if num_heldout else 'Raise'} it, or give more text. If all text"
-        " is one document, separate documents by empty lines"
+        f" some: {share} of the {number}documents {end}. {'Lower' if num_heldout else 'Raise'} it,"
+        " or give more text. If all text is one document, separate documents by empty lines"
     )
 
 
