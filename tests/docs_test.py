@@ -130,6 +130,16 @@ def quickstart(tmp_path_factory, python, pool) -> concurrent.futures.Future[tupl
     return pool.submit(run)
 
 
+def test_each_thread_gets_the_exit_code_of_its_program():
+    """As the commands of two pages run at the same time."""
+
+    def run(status: int) -> int:
+        return forked_programs.run([sys.executable, "-c", f"raise SystemExit({status})"])[0]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        assert [*threads.map(run, range(60))] == [*range(60)]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("runs")  # which other pages begin beside the quickstart
 def test_the_quickstart_learns(quickstart):

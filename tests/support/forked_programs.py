@@ -9,8 +9,9 @@ import os
 import runpy
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
-from multiprocessing import reduction
+from multiprocessing import connection, reduction
 from multiprocessing.process import BaseProcess
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -22,6 +23,9 @@ _CONTEXT.set_forkserver_preload(
         "bert_tf.runs.training.trainer",
     ]
 )
+# Starting a program also asks whether earlier ones have ended, and each answer can be read once:
+# a thread that waited for it meanwhile would get 255.
+_STATUSES = threading.Lock()
 
 
 def start(
@@ -38,7 +42,8 @@ def start(
     """
     environment = dict(os.environ if env is None else env)
     process = _CONTEXT.Process(target=_logged, args=(list(words[1:]), environment, str(log)))
-    process.start()
+    with _STATUSES:
+        process.start()
     return process
 
 
@@ -55,8 +60,17 @@ def start_in(
     """
     arguments = folder, list(words[1:]), dict(env), _Streams(streams)
     process = _CONTEXT.Process(target=_attached, args=arguments)
-    process.start()
+    with _STATUSES:
+        process.start()
     return process
+
+
+def wait(process: BaseProcess) -> int:
+    """Waits until a program ends, while other threads may start more, and returns its exit code."""
+    connection.wait([process.sentinel])
+    with _STATUSES:
+        process.join()
+    return process.exitcode
 
 
 class _Streams:
@@ -76,9 +90,7 @@ def _opened(*descriptors) -> list[int]:
 def run(words: Sequence[str]) -> tuple[int, str]:
     """Returns the exit code of a program, and what it printed: stdout and stderr."""
     with tempfile.NamedTemporaryFile("r", prefix="program", suffix=".log") as log:
-        process = start(words, log.name)
-        process.join()
-        return process.exitcode, log.read()
+        return wait(start(words, log.name)), log.read()
 
 
 def _logged(words: list[str], environment: dict[str, str], log: str) -> None:

@@ -59,6 +59,5 @@ class _Program(socketserver.BaseRequestHandler):
         program = forked_programs.start_in(folder, words, environment, streams)
         for stream in streams:
             os.close(stream)
-        program.join()
-        status = program.exitcode
+        status = forked_programs.wait(program)
         self.request.sendall(b"%d" % (status if status >= 0 else 128 - status))
