@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_tf.engine import interrupts
 from bert_tf.files import checkpoints
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import reporting
@@ -164,22 +165,19 @@ def test_a_stopped_run_ends_like_one_left_alone(reviews, tmp_path):
     words = ["--do_train", "--num_train_epochs=4", "--evaluate_every_steps=6", "--keep_best"]
     words += ["--save_checkpoints_steps=6", "--length_buckets=16,28", "--group_by_length"]
     run(*flags(reviews, tmp_path / "alone", *words), program=PROGRAM)
-    stopped = 0
-    for i in range(20):
+    ends = []
+    for i, step in enumerate((12, 18, 24, None)):
         log = tmp_path / f"log{i}"
         log.touch()
         out = flags(reviews, tmp_path / "out", *words)
         process = forked_programs.start(command(*out, program=PROGRAM), log)
-        goal = f"Saved step {12 + 6 * (i % 8)} "
-        while process.exitcode is None and goal not in log.read_text():
+        while process.exitcode is None and f"Saved step {step} " not in log.read_text():
             time.sleep(0.01)
         if process.exitcode is None:
             os.kill(process.pid, signal.SIGTERM if i % 2 else signal.SIGKILL)
         process.join()
-        if process.exitcode == 0:
-            break
-        stopped += 1
-    assert stopped >= 3
+        ends.append(process.exitcode)
+    assert ends == [-signal.SIGKILL, interrupts.TERMINATED_STATUS, -signal.SIGKILL, 0]
     for name in ("", "best"):
         assert_same_variables(tmp_path / "out" / name, tmp_path / "alone" / name)
     best = (tmp_path / name / "best/eval_results.txt" for name in ("alone", "out"))
