@@ -20,7 +20,7 @@ FLOAT32_RANGE = 2.0**-126, 2.0**126
 
 
 def fits_float32(value: float) -> bool:
-    """Returns whether a number is 0, or it and its inverse are finite and not 0 in float32."""
+    """Returns whether a number is 0, or both it and its inverse are finite and not 0 in float32."""
     low, high = FLOAT32_RANGE
     return value == 0.0 or low <= abs(value) <= high
 
@@ -30,7 +30,7 @@ def _in_float32(value: float) -> float:
 
 
 def plain_number(value: Any) -> Any:
-    """Converts a number of NumPy or TensorFlow to Python's; anything else stays unchanged."""
+    """Converts a NumPy or TensorFlow number to a Python number; leaves anything else unchanged."""
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) or hasattr(value, "assign"):
         return value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from absl import logging
 
-# Matches a run of marks only from its first mark; otherwise the time would be quadratic.
+# Matches a run of punctuation only from its start; otherwise the time would be quadratic.
 _SENTENCE_END = re.compile(
     r"""
     (?:
@@ -135,7 +135,7 @@ class Documents:
         if len(self.taken) < max(least, 2):
             return
         starts, ends = np.array(self.taken).reshape(-1, 2).T.astype(np.int64)
-        del self.taken[:]  # not a new array: every `Document` has this one
+        del self.taken[:]  # not a new array: every `Document` refers to this one
         starts, ends = starts[starts < ends], ends[starts < ends]
         used = np.frombuffer(self._used, np.uint8)
         first, last = starts >> 3, ends - 1 >> 3
@@ -162,7 +162,7 @@ class Documents:
         """Appends stripped sentences; an empty line ends the open document, if any.
 
         A line of, say, control characters, which is not empty but gives no tokens, is skipped
-        (`create_training_instances` in the original).
+        (as in the original's `create_training_instances`).
         """
         ids, row_splits = encode(lines)
         self.low.frombytes(ids.astype(np.uint16).tobytes())
@@ -267,8 +267,8 @@ def split_sentences(text: str) -> list[str]:
     mark; and at . ! ? or an ellipsis, with closing quotes and brackets, if white space but no
     lower-case letter follows. Full stops after initials and common English titles do not count.
 
-    tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines lack
-    it.
+    tensorflow_text's StateBasedSentenceBreaker would split "3.5" and "Mr. Smith", and TPU machines
+    lack it.
     """
     sentences = []
     for line in text.splitlines():

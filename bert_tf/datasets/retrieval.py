@@ -1,6 +1,6 @@
 """Reads retrieval sets, which are queries and texts to find, in the format of the BEIR benchmark.
 
-In queries.jsonl and corpus.jsonl each line is an object with `_id` and `text`, in the corpus also
+Each line of queries.jsonl and corpus.jsonl is an object with `_id`, `text` and, optionally,
 `title`. qrels.tsv, or qrels/test.tsv, has the columns query-id, corpus-id and score.
 """
 

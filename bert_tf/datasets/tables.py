@@ -25,7 +25,7 @@ _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 _NO_DELIMITERS = '"\r\n'  # these mean something else in a table
 
-# (number of the row's first line from 0, columns); [] for an empty row.
+# (number of the row's first line, from 0; its columns); an empty row has the columns [].
 NumberedRow = tuple[int, list[str]]
 
 
@@ -48,7 +48,7 @@ def table_path(name: str, data_dir: str) -> str:
 
 
 def place_of(path: str, row: int | None = None) -> str:
-    """Returns the name of a file in --data_dir, or of its row `row`, from 0, for messages."""
+    """Names a file in --data_dir, or its row `row` (from 0), for messages."""
     return f"--data_dir: {path}" + ("" if row is None else f", line {row + 1}")
 
 
@@ -150,7 +150,7 @@ def column_numbers(
 
 
 def read_text(path: str, header: bool = False) -> str:
-    """Reads UTF-8 without byte-order mark and carriage returns; UserError if the file is empty."""
+    """Reads UTF-8, drops a byte-order mark and carriage returns; UserError if the file is empty."""
     place, rule = place_of(path), "--data_dir must be the folder with the task's files"
     # The original's reader (GFile.readline) also drops every carriage return.
     text = drop_carriage_returns(whole_files.read_text(path, place, rule), place)
@@ -161,7 +161,7 @@ def read_text(path: str, header: bool = False) -> str:
 
 
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
-    """Yields the columns of each line, between tabs; quotes are ordinary, as in the original."""
+    """Splits each line at its tabs; quotes are ordinary characters, as in the original."""
     for line in read_text(path, header).removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
 

@@ -1,4 +1,4 @@
-"""Reads splits and documents of prepared datasets of TensorFlow Datasets (TFDS).
+"""Reads splits and documents of datasets that TensorFlow Datasets (TFDS) has prepared.
 
 Nothing is downloaded, and the package is imported on first use. `specification` is the value of
 --tfds, NAME[/CONFIG][:VERSION][:SPLIT]. `data_dir` is the value of --tfds_data_dir, the folder of
@@ -71,7 +71,7 @@ def read_tfds_documents(
     """Yields batches of a dataset's documents: (the example's TFDS id, its sentences).
 
     An id consists of the example's file and its index there, so it does not depend on the slice of
-    the split. The default split is "train". `report_empty` is called at the end with the counts.
+    the split. The default split is "train". `report_empty` is called at the end.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0

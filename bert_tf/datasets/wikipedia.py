@@ -62,7 +62,7 @@ _OPENING = re.compile(r"\( ?[,;:] ?|\( ")
 _SPACE_BEFORE = re.compile(r" ([,.;)](?: |$))")
 
 
-# Name -> number of templates within a line that were left out since the last call of `parse`.
+# Name of a template -> how often `parse` has left it out within a line.
 _left_out: collections.Counter[str] = collections.Counter()
 
 
@@ -135,7 +135,7 @@ def _articles(file: Any, skipped: collections.Counter[str]) -> Iterator[Article]
 
 
 def check_parser() -> None:
-    """Raises UserError, with the command that installs it, if mwparserfromhell is missing."""
+    """Raises UserError, with the command to install mwparserfromhell, if it is missing."""
     with needs_package("The markup of Wikipedia", "mwparserfromhell", "wikipedia"):
         import mwparserfromhell  # noqa: F401
 
@@ -144,7 +144,7 @@ def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collecti
     """Returns the sentences of each article's passages, and how often each template was left out.
 
     An article's sentences are None if the parser fails, or would take hours because of open
-    brackets. A template is counted if it is within a line.
+    brackets. Only templates within a line are counted.
     """
     from mwparserfromhell.parser import ParserError
 
@@ -216,7 +216,7 @@ def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
 
 
 def _add_template(template: Any, media: frozenset[str], parts: list[str]) -> None:
-    """Adds what a template shows; counts an unknown template in a line."""
+    """Adds what a template shows; counts an unknown template within a line."""
     from mwparserfromhell.nodes import Text
 
     def show(value: Any) -> str:
@@ -274,7 +274,7 @@ _ARGUMENT = {
     "langx": 1,
     **dict.fromkeys("lang transl transliteration translit xlit script".split(), -1),
 }
-# Notes, marks of editors and pronunciations: a sentence is complete without them.
+# Notes, editors' marks, and pronunciations: a sentence is complete without them.
 _SILENT = frozenset(
     "citation_needed cn fact sfn sfnp sfnm efn efn-ua refn r rp ref note notetag nbref when who"
     " which whom by_whom clarify clarification_needed dubious page_needed pn better_source_needed"
@@ -299,7 +299,7 @@ def template_name(name: str) -> str:
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
     """Returns what a template shows; "" for notes and pronunciations, None if it is unknown.
 
-    The commonest templates within lines, which hold numbers, names and signs, are known. `params`
+    Knows the most common templates within lines, which show numbers, names and symbols. `params`
     are mwparserfromhell's; `show` returns the text of a parameter's value.
     """
     if name in _CHARACTERS:

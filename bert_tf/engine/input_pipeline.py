@@ -37,7 +37,7 @@ _DRAWN_RECORDS = 2 * _READ_AHEAD * READERS
 # To estimate the number of records. Up to 10 files of `_COUNTED_BYTES` in all are counted exactly.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
-_WATCHED_FILES = 128  # files to check at each save; in a bucket each costs a request
+_WATCHED_FILES = 128  # files to check at each save; on gs:// each costs a request
 
 # For functions without control flow over tensors: AutoGraph would take 0.1 s to convert each.
 plain_function = tf.autograph.experimental.do_not_convert
@@ -58,7 +58,7 @@ def parsed(dataset: tf.data.Dataset, parse: Callable[..., Any]) -> tf.data.Datas
 class TrainingInput:
     """An endless, shuffled iterator over training batches whose position can be saved.
 
-    Files are shuffled and read four at a time in turn; records pass through a buffer of 100
+    Files are shuffled and read four at a time in turn; records pass through a shuffle buffer of 100
     (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
     seed. A saved position holds the offsets in the open files and the records in the buffers, so a
     resumed run does not read earlier records again.
@@ -333,7 +333,8 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Counts up to ten files with 32 MB in all; else reads 1,000 records from each of up to ten.
+    Counts the records of up to ten files if they have at most 32 MB together; otherwise samples
+    1,000 records from each of up to ten files.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)

@@ -40,7 +40,7 @@ def _raise_again(unraisable) -> None:
     if is_terminated:
         raise_on_sigterm()
     number = signal.SIGTERM if is_terminated else signal.SIGINT
-    # Later, because Python would drop it again in this hook.
+    # Later, because Python would also drop an exception raised in this hook.
     timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()
@@ -54,7 +54,7 @@ def raised() -> KeyboardInterrupt | None:
 def raise_on_sigterm() -> None:
     """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish.
 
-    From now on a signal, also Ctrl-C, is repeated if Python dropped its exception.
+    From now on a signal, Ctrl-C included, is repeated if Python dropped its exception.
     """
 
     def terminate(*_) -> None:

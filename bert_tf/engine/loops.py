@@ -299,8 +299,8 @@ class TrainingLoop:
     Attributes:
         input_seconds: how long the devices waited for input in the last `run`: from a step's
             metrics to the next batch, as the host sees it. After an error it is 0.
-        lengths: the lengths that its batches were cut to, float32 [steps made]; None without
-            `buckets`.
+        lengths: the lengths that the batches of the last `run` were cut to, float32 [steps made];
+            None without `buckets`.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ class TrainingLoop:
 
 
 class PredictionLoop:
-    """Predicts batch after batch by `replica_step`, which returns tensors [batch, ...] by name."""
+    """Predicts batches with `replica_step`, which returns tensors [batch, ...] by name."""
 
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
         runner = PjrtPrediction if distribution.runs_by_pjrt(strategy) else _GraphPrediction

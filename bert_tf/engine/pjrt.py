@@ -105,7 +105,7 @@ class PjrtStrategy:
         check_same(self.gather, words)
 
     def hold(self, variable: tf.Variable) -> _Held:
-        """Returns the variable's value on the devices, copied there if it was assigned."""
+        """Returns a variable's value on the devices; if it was assigned, copies it there first."""
         key = id(variable)
         held = self._held.get(key)
         host = variable.read_value()  # copies nothing
@@ -278,7 +278,7 @@ WAIT_SECONDS = 300.0  # for the other processes at the start
 _TEXT_BYTES = 2**16  # words are compared up to this length
 _PARTING_SECONDS = 10.0  # for the other processes at the end of a failed run
 
-# Names of gRPC's and gloo's errors, in JAX's errors when another process has ended.
+# What JAX's errors contain, from gRPC or gloo, when another process has ended.
 _LOST = re.compile(
     "Gloo|UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED|ABORTED|[Cc]onnection (reset|clos)"
 )
@@ -379,7 +379,7 @@ def _leave(status: int) -> None:
     """Ends the program after a failure.
 
     At Python's exit JAX would wait minutes for lost processes, and then abort. Process 0 leaves
-    last: JAX aborts the others when it has ended.
+    last: JAX aborts the others once process 0 has ended.
     """
     if _lost:
         time.sleep(_lost[0])

@@ -126,8 +126,9 @@ class Objective(Protocol):
         """Returns the loss, float32 [], and each metric: a weighted sum and its weight, float32 [].
 
         The losses of a batch's parts add up to the loss of the whole batch, because `normalizers`
-        are the whole batch's, over all replicas. If all weights of a batch are 0, so is its loss.
-        `example_weight`, if the features have it, weights the loss and every metric.
+        are the whole batch's; in evaluation they are summed over all replicas. If all weights of a
+        batch are 0, so is its loss. `example_weight`, if the features have it, weights the loss and
+        every metric.
         """
 
 
@@ -144,7 +145,7 @@ class Replicas:
     number: tf.Tensor | int = 0
 
     def gather(self, rows: tf.Tensor) -> tf.Tensor:
-        """Concatenates the rows of all replicas: [R, ...] -> [count*R, ...]. Without gradient."""
+        """Concatenates all replicas' rows: [R, ...] -> [count*R, ...]. Gradients do not flow through."""
         if self.count == 1:
             return rows
         mine = tf.reshape(tf.range(self.count) == self.number, [-1] + [1] * rows.shape.rank)

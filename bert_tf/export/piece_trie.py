@@ -67,7 +67,7 @@ class PieceTrie(tf.Module):
         is_long = ends - starts > self._max_input_chars_per_word
         position, node = self._walk(symbols, tf.boolean_mask(starts, ~is_long))
 
-        # Positions to word numbers.
+        # Converts positions to word numbers.
         stuck = tf.boolean_mask(position, tf.gather(self._failures, node) == NOWHERE)
         stuck = tf.searchsorted(starts, stuck, side="right") - 1
         is_unknown = tf.tensor_scatter_nd_update(
@@ -91,7 +91,7 @@ class PieceTrie(tf.Module):
         )
 
     def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads words; returns int32 positions in `symbols`, and nodes, where no edge was found."""
+        """Reads words; returns where no edge was found: int32 positions in `symbols`, and nodes."""
         sorted_edges = self._edges[tf.newaxis]
 
         def step(number, position, node, positions, nodes):

@@ -60,7 +60,7 @@ class Preprocessor(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self._convert_input_args = False  # Keras would make floats of lists of texts
+        self._convert_input_args = False  # Keras would convert lists of texts to floats
         self._allow_non_tensor_positional_args = True
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for the folder's")
         check_type("in_graph", in_graph, SWITCH, "for True if it is possible")

@@ -115,7 +115,7 @@ def largest_difference(expected: Arrays, found: Arrays) -> float:
 
 
 def read_examples(settings: ExportSettings, head: str, folder: ModelFolder) -> list[InputExample]:
-    """Reads the examples of --data_dir; raises UserError if it does not suit the head."""
+    """Reads the examples of --data_dir; UserError if the head cannot be measured on them."""
     columns = TableColumns(
         text_a_column=settings.text_a_column,
         text_b_column=settings.text_b_column,

@@ -70,7 +70,7 @@ def outputs_of(
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:
         output = model(*(features[name] for name in INPUTS))
         found = {"sequence_output": output.sequence_output}
-        if settings.include_prompt or not settings.prompt:  # otherwise text lengths are unknown
+        if settings.include_prompt or not settings.prompt:  # the graph keeps prompt tokens
             vectors = text_vectors(output, features["input_mask"], settings.poolings)
             if settings.normalize:
                 vectors /= tf.norm(vectors, axis=-1, keepdims=True)
@@ -204,7 +204,7 @@ def text_signatures(
             found["tokens"] = tf.gather(tokens_of, features["input_ids"])
         if head != "masked_lm":
             return found
-        # The vocabulary may be smaller than the model's.
+        # The tokenizer's vocabulary may be smaller than the model's.
         probabilities = tf.nn.softmax(found["logits"])[..., : len(vocab)]
         probabilities, ids = tf.math.top_k(probabilities, min(_TOP_K, len(vocab)))  # [N, P, K]
         weights = features["masked_lm_weights"][..., tf.newaxis]

@@ -31,7 +31,7 @@ class TextFeatures:
         features = bert_tf.TextFeatures("output/serving/onnx")
         outputs = session.run(None, features(["the cat sat.", "A dog."]))
 
-    It needs no ONNX or LiteRT, and reads no weights.
+    It does not need ONNX or LiteRT, and does not read weights.
 
     Args:
         folder: a folder that tools.export wrote, or that `bert_tf.load` takes.

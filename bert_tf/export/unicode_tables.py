@@ -48,7 +48,7 @@ class CodePoints(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """A tokenizer as a key of caches: tokenizers with the same switches are equal."""
+    """A tokenizer as a cache key: tokenizers with the same switches are equal."""
 
     basic: tokenization.BasicTokenizer = dataclasses.field(compare=False)
     switches: tuple[Any, ...]
@@ -109,7 +109,7 @@ def _points_without(categories: frozenset[str]) -> frozenset[int]:
 
 
 def _is_plain(char: str) -> bool:
-    """Returns whether a character is a letter without case or accents, as four of five are."""
+    """Returns whether a character is a letter without case or accents, as four in five are."""
     return unicodedata.category(char) == "Lo" and unicodedata.is_normalized("NFD", char)
 
 

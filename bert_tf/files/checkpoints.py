@@ -121,7 +121,7 @@ def _suffixes(prefix: str) -> list[str]:
 
 
 def is_best_of_run(folder: str) -> bool:
-    """Returns whether a folder's name says that it holds the best checkpoint of the run above.
+    """Returns whether a folder, by its name, holds the best checkpoint of its parent's run.
 
     A folder with a configuration is a complete model instead.
     """
@@ -273,7 +273,7 @@ def initialize(
     reader: WeightReader | None = None,
     needed: Collection[str] = (),
 ) -> list[str]:
-    """Sets a model's variables, given by name; otherwise as `load_weights`.
+    """Sets a model's variables, given by name; otherwise like `load_weights`.
 
     Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. A `reader`
     reads models in other formats. A UserError names the variables of `needed` that are missing.

@@ -108,7 +108,7 @@ GENERATIONS = (
 
 
 def weight_paths(names: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
-    """Maps names of weights to paths; a module has two weights, such as kernel and bias."""
+    """Maps names of weights to paths; a layer has two weights, such as kernel and bias."""
     found = {}
     for name, path in zip(names, paths, strict=True):
         parts = ("/gamma", "/beta") if "LayerNorm" in name.split("/")[-1] else ("/kernel", "/bias")
@@ -182,9 +182,9 @@ def find_weights(
 ) -> tuple[dict[str, tuple[str, list[int]]], dict[str, int]]:
     """Finds the weights of a checkpoint by its tensor `GRAPH`; `place` is for messages.
 
-    Returns two dicts: name of a weight -> (its tensor, which is transposed for output_weights, the
-    weight's shape); and num_attention_heads and num_hidden_layers, if known. Raises UserError
-    unless there is exactly one BERT or ALBERT, with all its variables.
+    Returns two dicts: name of a weight -> (its tensor, the weight's shape), where the tensors of
+    output_weights are transposed; and num_attention_heads and num_hidden_layers, if known. Raises
+    UserError unless there is exactly one BERT or ALBERT, with all its variables.
     """
     graph = _Graph(serialized, shapes)
     encoders: dict[int, tuple[Names, list[int]]] = {}
@@ -264,7 +264,7 @@ def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
         if not more:
             names = {f"{scope}output_weights": "kernel", f"{scope}output_bias": "bias"}
             weights |= graph.match(node, names)
-        if not more and node in taggers:  # only a missing pooler identifies a tagger
+        if not more and node in taggers:  # the missing pooler marks a tagger
             for part in "kernel", "bias":
                 weights.pop(f"{POOLER}/{part}", None)
 

@@ -109,7 +109,7 @@ def destination(path: str, place: str) -> Destination:
 
 
 def folder_destination(path: str, place: str) -> str:
-    """Returns a local folder's path with links resolved; a bucket's without trailing slashes."""
+    """Returns a local folder's path with links resolved; a gs:// path without trailing slashes."""
     target = path.removeprefix("file://")
     if "://" in target:
         return path.rstrip("/")

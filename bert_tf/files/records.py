@@ -53,7 +53,7 @@ class Feature:
 
     dtype: np.int64 or np.float32.
     default_value: for records without the feature; None if every record must have it.
-    length_flag, length_source: what sets the shape, for messages: a flag (no dashes), a phrase.
+    length_flag, length_source: what sets the shape, for messages: a flag (no dashes) and a phrase.
     """
 
     shape: list[int]

@@ -1,7 +1,7 @@
 """Paths that TensorFlow can reach: checks, globs, output directories, and error messages.
 
 A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the `flag` (no dashes)
-that gave it, if any.
+that gave the path, if any.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def is_temporary(name: str) -> bool:
 
 
 def is_left_behind(name: str) -> bool:
-    """Returns whether a file's name is temporary and its process, as far as one can see, is gone.
+    """Returns whether a file's name is temporary and the process that made the file seems gone.
 
     For files of other machines, it assumes that unfinished ones are left behind and working ones
     are not.

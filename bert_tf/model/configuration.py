@@ -198,7 +198,7 @@ class BertConfig:
         return self.num_hidden_layers * self.inner_group_num
 
     def _num_parameters(self) -> int:
-        """Returns the number of the model's weights, without biases and LayerNorm's."""
+        """Returns the number of the model's weights, without biases and LayerNorm weights."""
         width, hidden = self.embedding_width, self.hidden_size
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         rows += hidden if width != hidden else 0  # of the projection to `hidden_size`

@@ -24,7 +24,7 @@ class AlbertConfig(BertConfig):
     Args:
         embedding_size: width of the embeddings. If it differs from `hidden_size`, a dense layer
             projects them to `hidden_size`.
-        num_hidden_groups: number of groups of weights. Layer i of L uses group i / L * groups;
+        num_hidden_groups: number of groups of weights. Layer i of L uses group int(i / L * groups);
             unused groups do not get weights.
         inner_group_num: number of consecutive layers that make up a group.
         down_scale_factor: ignored, as in the original.
@@ -236,7 +236,7 @@ class RobertaConfig(BertConfig):
 
     NAME = "RoBERTa"
     MODEL_TYPE = "roberta"
-    # The masked-LM head uses this form, whatever `hidden_act` is.
+    # The masked-LM head uses this form of GELU, whatever `hidden_act` is.
     masked_lm_act = "gelu_erf"
     has_next_sentence = False
 
@@ -273,7 +273,7 @@ class CamembertConfig(RobertaConfig):
     NAME, MODEL_TYPE = "CamemBERT", "camembert"
 
 
-# Names of a configuration in a model's folder: ours, and the name in ALBERT's released models.
+# Names of the configuration file in a model's folder: ours, and the one in ALBERT's releases.
 CONFIG_FILES = ("bert_config.json", "albert_config.json")
 CONFIGURATIONS: dict[str, type[BertConfig]] = {
     "bert": BertConfig,

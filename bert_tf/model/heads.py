@@ -119,7 +119,7 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
 def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns the mean binary cross entropy of each row, float32 [...].
 
-    `logits` are float32 [..., classes]; `labels`, [..., classes], are 1 for each class of a row.
+    `logits` are float32 [..., classes]; `labels`, [..., classes], are 1 for the classes of the row.
     """
     _check_shape(labels, logits.shape)
     labels = tf.cast(labels, tf.float32)
@@ -160,10 +160,10 @@ def soft_cross_entropy(
 def soft_binary_cross_entropy(
     student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Returns temperature^2 * KL(teacher || student) of each row, float32 [R].
+    """Returns temperature^2 * KL(teacher || student), the mean over a row's classes, float32 [R].
 
-    The mean is over independent classes, whose probabilities are sigmoid(logit / temperature), for
-    logits float32 [R, classes]; see `soft_cross_entropy`.
+    The classes are independent: their probabilities are sigmoid(logit / temperature), for logits
+    float32 [R, classes]; see `soft_cross_entropy`.
     """
     student, teacher = student_logits / temperature, teacher_logits / temperature
     there = tf.sigmoid(teacher)
@@ -211,6 +211,7 @@ def layers_distance(
 def matching_layers(student: int, teacher: int) -> list[int]:
     """Returns, for each layer of the student, the teacher's layer at the same share of the depth.
 
-    For 3 and 6 layers: 1, 3 and 5, counted from 0. The last layers always match.
+    For 3 layers of the student and 6 of the teacher: 1, 3 and 5, counted from 0. The last layers
+    always match.
     """
     return [-(-(i + 1) * teacher // student) - 1 for i in range(student)]

@@ -188,7 +188,7 @@ _only_answers = contextvars.ContextVar("only_answers", default=False)
 
 
 def only_answering() -> contextlib.AbstractContextManager[None]:
-    """Marks functions traced in this context as never differentiated, and run on this machine."""
+    """Marks functions traced in this context: run only on this machine, never differentiated."""
     return switched(_only_answers)
 
 
@@ -265,7 +265,7 @@ def dropout(
     scale = tf.constant(1.0 / (1.0 - dropout_prob), input_tensor.dtype)
     zero = tf.zeros([], input_tensor.dtype)
 
-    # The gradient that TensorFlow takes of `tf.where` has 20 operations.
+    # TensorFlow's own gradient of `tf.where` has 20 operations.
     @tf.custom_gradient
     def drop(x: tf.Tensor):
         return tf.where(keep, x * scale, zero), lambda g: tf.where(keep, g, zero) * scale
@@ -275,7 +275,7 @@ def dropout(
 
 # Variables are always float32, so bfloat16 means Keras's mixed_bfloat16.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "mixed_bfloat16": "mixed_bfloat16"}
-# For models that only answer: variables are also bfloat16. Half the memory, without casts.
+# For models that only answer: variables are also bfloat16, which halves the memory and saves casts.
 ROUNDED = keras.DTypePolicy("bfloat16")
 
 

@@ -1,6 +1,6 @@
 """BERT in Hugging Face's format: the names and shapes of its weights, and its `config.json`.
 
-Each kind of model has a module with the same names; `FAMILY` in `config.py` lists them.
+Each kind of model has a module that defines the same names; see `FAMILY` in `config.py`.
 """
 
 import itertools
@@ -103,7 +103,7 @@ def reader_of(
     kind: type[BertConfig], **defaults: Any
 ) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
     """Returns a function from a `config.json` and its path to a `bert_config.json`'s values."""
-    # `hidden_act` keeps Hugging Face's name. `defaults` are Hugging Face's, where they differ.
+    # `hidden_act` keeps Hugging Face's name. `defaults` are Hugging Face's that differ from ours.
     keys = kind.known_keys()
     return lambda config, _: defaults | {key: config[key] for key in keys if key in config}
 

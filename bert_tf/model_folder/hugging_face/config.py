@@ -29,7 +29,7 @@ _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
 }
-# Keys of `config.json` that all kinds of models share. A module has more.
+# Keys of `config.json` that all kinds of models share. Each module adds its own.
 _NEEDED = {
     "position_embedding_type": Needed(("absolute",)),
     "is_decoder": Needed((False, None)),
@@ -152,7 +152,7 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
 
 
 def threshold(config: Mapping[str, Any], path: str) -> float:
-    """Returns the probability from which a text has a class; only this library has the key."""
+    """Returns the probability at which a text gets a class; only this library has the key."""
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
         raise UserError(

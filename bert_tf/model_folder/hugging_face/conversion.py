@@ -87,7 +87,7 @@ class ConvertedModel:
         self.shapes = shapes
 
     def _without_pooler(self, shapes: Mapping[str, list[int]]) -> dict[str, list[int]]:
-        """Returns the shapes of a tagger whose classes are not tags, such as parts of speech."""
+        """Drops the pooler, for a tagger whose classes are not IOB tags: say, parts of speech."""
         if self._module is electra:
             raise UserError(
                 f"{self.prefix} cannot be converted: it tags words with classes that are not IOB or"

@@ -43,15 +43,15 @@ KEYS = {*(theirs for theirs, _ in _KEYS.values()), *_ALIASES}
 _EPSILON = 1e-12
 NEEDED = {"layer_norm_eps": Needed((_EPSILON,), "DistilBERT has no other epsilon. Delete the key")}
 HARMLESS_KEYS = {
-    # Dropout rates of training, and how the position embeddings, which the file has, were
-    # initialized.
+    # Dropout rates of training, and how position embeddings are initialized: the file has trained
+    # ones.
     *("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),
     # DistilBERT has no token types, and its output embeddings are always tied.
     *("type_vocab_size", "tie_weights_"),
 }
 _TYPES = "bert/embeddings/token_type_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
-_NUM_TYPES = 2  # the records of every program have two
+_NUM_TYPES = 2  # token types in every program's records
 _POOLER = "bert/pooler/"
 _NEXT_SENTENCE = "cls/seq_relationship/"
 _WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")

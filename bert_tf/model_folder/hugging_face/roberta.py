@@ -35,7 +35,7 @@ def renamed(config: type[RobertaConfig], class_name: str) -> Any:
 
 
 def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
-    """Removes the pooler of a text classifier; returns the task that the names show.
+    """Removes the pooler of a text classifier; returns the task that the tensors' names show.
 
     RoBERTa's classifier has a separate first layer. Files from older versions of Hugging Face's
     library, such as roberta-large-mnli's, also have a pooler, which no output depends on.

@@ -50,7 +50,7 @@ _TRANSFORMER_FILES = [
 _POOLING_FOLDER = "1_Pooling"
 # Files and folders of `write_vector_settings`.
 VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], SETTINGS_FILE, _POOLING_FOLDER)
-_DEFAULT_PROMPT = "default"  # its name in written files
+_DEFAULT_PROMPT = "default"  # name of the prompt in files that we write
 _MODULES = ("Transformer", "Pooling", "Normalize")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -120,7 +120,7 @@ class VectorSettings(NamedTuple):
     include_prompt: bool = True  # whether the pooling includes the prompt's tokens
     truncate_dim: int | None = None  # number of elements to keep of the vector; None for all
     similarity: str = "cosine"  # one of `SIMILARITIES`
-    # (name, text) of other prompts, unless the text is empty
+    # (name, text) of the other prompts, without empty ones
     prompts: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -142,7 +142,7 @@ def transformer_folder(folder: str) -> str:
 
 
 def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
-    """Returns whether a vocabulary belongs to `model`, given by a flag, in Hugging Face's format.
+    """Returns whether a vocabulary belongs to `model`, a Hugging Face model that a flag names.
 
     Other vocabularies are read by the original's rules, unless files beside them say otherwise;
     see `tokenizer_files.read_settings`.
