@@ -52,7 +52,7 @@ _NESTING = (
     re.compile(r"(<(?!(?:br|hr|wbr|li|td|th|tr|dd|dt)\b)[A-Za-z])|</|/>", re.IGNORECASE),
 )
 
-# The rest of an unclosed table, template or list begins its line with one of these.
+# Lines left over from an unclosed table, template or list begin with one of these.
 _LEFTOVER = re.compile(r"\s*[{|}]")
 # Marks of bold and italic text, switches such as __NOTOC__, and unclosed tags.
 _MARKS = re.compile(r"'{2,5}|__[A-Z]+__|</?[A-Za-z][^<>]*>")

@@ -34,7 +34,7 @@ PARSERS = min(_MOST_PARSERS, _CORES)
 # How much to read to test a restored position: more than the buffers hold.
 _DRAWN_BATCHES = 2 * _MOST_PARSERS
 _DRAWN_RECORDS = 2 * _READ_AHEAD * READERS
-# To estimate the number of records. Up to 10 files of `_COUNTED_BYTES` in all are counted exactly.
+# What `estimate_records` reads. It counts up to 10 files of `_COUNTED_BYTES` in all exactly.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
 _WATCHED_FILES = 128  # files to check at each save; on gs:// each costs a request

@@ -226,7 +226,7 @@ def connect(
             finds.
         num_tpu_cores: required number of devices; None for any.
         processes: address of process 0, HOST:PORT, or "auto" where JAX finds the processes by
-            itself; number of processes; number of this one. All None for a single process.
+            itself; number of processes; index of this one. All None for a single process.
         cache_dir: local or gs:// folder for compiled steps; None for `tpu_cache_dir` on a TPU, and
             for no cache on other devices.
     """

@@ -145,7 +145,7 @@ class Replicas:
     number: tf.Tensor | int = 0
 
     def gather(self, rows: tf.Tensor) -> tf.Tensor:
-        """Concatenates all replicas' rows: [R, ...] -> [count*R, ...]. Gradients do not flow through."""
+        """Concatenates all replicas' rows: [R, ...] -> [count*R, ...]. Not differentiable."""
         if self.count == 1:
             return rows
         mine = tf.reshape(tf.range(self.count) == self.number, [-1] + [1] * rows.shape.rank)

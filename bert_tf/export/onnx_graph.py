@@ -38,8 +38,8 @@ class OnnxGraph:
         self, operation: str, *inputs: Any, name: str = "", num_outputs: int = 1, **attributes: Any
     ) -> Any:
         """Adds a node; returns the name of its output, or `num_outputs` names."""
-        # Inputs are names or constants: numbers and arrays. Errors of runtimes show the node's
-        # `name`.
+        # Inputs are names or constants: numbers and arrays. Runtimes show the node's `name` in
+        # errors.
         name = name or f"{operation}_{len(self._nodes)}"
         outputs = [f"{name}:{i}" for i in range(num_outputs)]
         names = [x if isinstance(x, str) else self._number(x) for x in inputs]

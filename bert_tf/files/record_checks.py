@@ -34,7 +34,7 @@ _OF_RECORDS = ("ParseExample", "Could not parse example", records.OUT_OF_RANGE)
 
 
 def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> list[Ends]:
-    """Checks every file's first record against `schema`, and its end; returns the ends."""
+    """Checks each file's first record against `schema`, and the file's end; returns the ends."""
     for path, features in _first_records(files, flag):
         if problems := _differences(features, schema):
             raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")

@@ -51,7 +51,7 @@ _HARMLESS = {
     # The library's version, and the history of the file.
     *("_name_or_path", "_num_labels", "_commit_hash", "transformers_version", "dtype"),
     *("torch_dtype", "torchscript", "finetuning_task", "language", "name", "directionality"),
-    # What is returned, and how much memory and time it takes.
+    # Which outputs are returned, and how much memory and time they take.
     *("output_attentions", "output_hidden_states", "output_past", "return_dict", "use_cache"),
     *("chunk_size_feed_forward", "gradient_checkpointing", "use_bfloat16", "xla_device"),
     *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset"),
@@ -61,7 +61,7 @@ _HARMLESS = {
     *("classifier_dropout", "initializer_factor", "label2id", "num_labels", "tf_legacy_loss"),
     # Ids that the vocabulary determines. The model's code only reads RoBERTa's pad_token_id.
     *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id"),
-    # Pipelines and generating text, which no supported model does.
+    # Pipelines, and text generation, which no supported model does.
     *("custom_pipelines", "function_to_apply", "prefix", "task_specific_params"),
     *("cross_attention_hidden_size", "tie_encoder_decoder", "max_length", "min_length"),
     *("do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty"),
