@@ -107,7 +107,7 @@ def needs_package(needed_by: str, package: str, extra: str) -> Iterator[None]:
 
 
 def install_command(extra: str) -> str:
-    """Returns the command that adds one of setup.py's extras; the package index has no bert-tf."""
+    """Returns the command that adds one of setup.py's extras; bert-tf is not on a package index."""
     checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.exists(os.path.join(checkout, "setup.py")):
         return f'in {checkout} `pip install -e ".[{extra}]"`'

@@ -131,7 +131,7 @@ class Documents:
         return values[np.array(self._order)]
 
     def mark_used(self, least: int = 0) -> None:
-        """Once `taken` has `least` numbers, marks its tokens as used and empties it."""
+        """Once `taken` has `least` numbers, marks the tokens in it as used and empties it."""
         if len(self.taken) < max(least, 2):
             return
         starts, ends = np.array(self.taken).reshape(-1, 2).T.astype(np.int64)

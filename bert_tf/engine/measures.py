@@ -60,7 +60,7 @@ class Ranking(NamedTuple):
         return np.count_nonzero(self.gains[:k]) / self.num_relevant
 
     def reciprocal_rank(self, k: int) -> float:
-        """Returns 1 / the rank of the first relevant candidate; 0 if that is beyond k."""
+        """Returns 1 / the rank of the first relevant candidate; 0 if that rank is beyond k."""
         found = np.flatnonzero(self.gains[:k])
         return 1.0 / (found[0] + 1.0) if len(found) else 0.0
 

@@ -95,8 +95,8 @@ class Objective(Protocol):
 
     If `sums_losses` is true, a training step minimizes the sum of the losses: normalizers are 1.
 
-    `finish(results)`, if there is one, returns the metrics of an evaluation from their means over
-    its batches, by name.
+    `finish(results)`, if there is one, computes an evaluation's metrics, by name, from their means
+    over the batches.
     """
 
     layers: Sequence[keras.layers.Layer]

@@ -1,4 +1,4 @@
-"""Reads and writes two files beside a model's weights that say what it was trained for.
+"""Reads and writes two files beside a model's weights: what the model was trained for.
 
 `labels.txt` lists the classes, in the order of the logits; `model_input.json` describes the input.
 """

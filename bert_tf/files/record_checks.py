@@ -1,7 +1,7 @@
 """Finds what is wrong with record files, and in which record.
 
-When files are opened, `check_files` checks the first record of each file, and `check_ends` its end.
-All other problems show up while records are read; `explain` then names the record.
+When files are opened, `check_files` checks each file's first record, and `check_ends` the end of
+each file. All other problems show up while records are read; `explain` then names the record.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
-SAVED_MODEL = "saved_model.pb"  # a module of TF Hub has it beside the folder `variables`
+SAVED_MODEL = "saved_model.pb"  # in a module of TF Hub, beside the folder `variables`
 # File -> the argument with which transformers reads it. Version 5 only reads PyTorch's files.
 _OTHERS = {
     "pytorch_model.bin": "",

@@ -247,7 +247,7 @@ def read_checked(
         return kind()
     content = read_json(path, path, "correct or delete it")
     if not isinstance(content, kind):
-        kinds = {list: "a list", dict: "a dictionary"}  # not what it holds: it may be a secret
+        kinds = {list: "a list", dict: "a dictionary"}  # not the content, which may be secret
         found = kinds.get(type(content)) or quoted(content)
         raise UserError(f"{path} must hold {kinds[kind]}; received {found}. Correct or delete it")
     for entry in content if kind is list else [content]:

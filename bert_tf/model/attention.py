@@ -1,4 +1,4 @@
-"""Computes attention: its probabilities and, for training steps, its context with its gradient.
+"""Computes attention: the probabilities and, for training steps, the context with its gradient.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """

@@ -155,7 +155,7 @@ class BertConfig:
     has_pooler = True  # whether a dense layer follows the vector of [CLS]
     glorot_heads = False  # whether heads of fine-tuning start from Glorot's distribution
     warmup_scales_decay = False  # `PolynomialSchedule`'s `scales_decay` in fine-tuning
-    drop_category_c = False  # whether cleaning drops it; see `BasicTokenizer`
+    drop_category_c = False  # when cleaning text; see `tokenization.BasicTokenizer`
     has_token_types = True  # whether the input distinguishes a second text from the first
     inner_group_num = 1  # number of consecutive layers that share an index
     position_offset = 0  # row of the position table for a sequence's first token

@@ -72,7 +72,7 @@ def head_initializer(glorot: bool) -> keras.initializers.Initializer:
 
 @register
 class Dense(Unquantized, keras.layers.Dense):
-    """Keras's layer, without its `quantize`."""
+    """Keras's `Dense`, without its `quantize`."""
 
 
 def make_dense(
@@ -195,8 +195,8 @@ def only_answering() -> contextlib.AbstractContextManager[None]:
 def answers_in_bfloat16(dtype: tf.DType | str) -> bool:
     """Returns whether LayerNorm and softmax may read and return `dtype`.
 
-    They may if it is bfloat16, inside `only_answering` and with oneDNN: its kernels compute in
-    float32, so only the casts are left out.
+    They may if it is bfloat16, inside `only_answering` and with oneDNN. oneDNN's kernels compute
+    in float32, so only the casts are left out.
     """
     return _only_answers.get() and tf.as_dtype(dtype) == tf.bfloat16 and _has_one_dnn()
 
