@@ -253,7 +253,7 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean =
 
 
 def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
-    """Warns that documents have no sentence; an `EmptyReport`."""
+    """Warns if documents have no sentence; an `EmptyReport`."""
     if num_empty:
         logging.warning(
             "%d of %d documents have no sentence and are left out", num_empty, num_documents

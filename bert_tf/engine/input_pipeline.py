@@ -185,7 +185,7 @@ class TrainingInput:
         return write
 
     def _warn_of_changes(self) -> None:
-        """Warns, once for each file, if a file was changed while the run reads it."""
+        """Warns, once for each file, if a file changed while the run reads it."""
         ends = dict(itertools.islice(self._watched.items(), _WATCHED_FILES))
         changed = record_checks.written_since(ends)
         for path in ends:
@@ -273,7 +273,7 @@ class TrainingInput:
         return seed
 
     def _features(self) -> dict[str, list]:
-        """Returns each feature's dtype and shape; a saved position contains batches."""
+        """Returns each feature's dtype and shape, which must fit a saved position's batches."""
         specs = self.iterator.element_spec
         return {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()}
 

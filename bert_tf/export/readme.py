@@ -14,7 +14,7 @@ from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import WORD_PIECES
 
 EXAMPLE = "the cat sat on the mat"
-# Format -> end of the title, packages.
+# Format -> end of the title, and packages to install.
 _FORMATS = {
     ONNX: ("for ONNX Runtime", "onnxruntime numpy"),
     LITERT: ("for LiteRT", "ai-edge-litert numpy"),

@@ -121,7 +121,7 @@ def _suffixes(prefix: str) -> list[str]:
 
 
 def is_best_of_run(folder: str) -> bool:
-    """Returns whether a folder, by its name, holds the best checkpoint of its parent's run.
+    """Returns whether a folder's name marks the best checkpoint of the run in its parent folder.
 
     A folder with a configuration is a complete model instead.
     """

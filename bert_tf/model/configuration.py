@@ -55,7 +55,7 @@ class BertConfig:
             for no dropout.
         attention_probs_dropout_prob: dropout rate of the attention probabilities.
         max_position_embeddings: longest sequence, in tokens.
-        type_vocab_size: number of segment (token type) ids; every released model has 2.
+        type_vocab_size: number of segment (token type) ids; every released BERT has 2.
         initializer_range: standard deviation of the truncated normal initial weights.
         layer_norm_eps: epsilon of every LayerNorm.
         problem_type: "multi_label_classification" if a text can have several of the classifier's

@@ -128,7 +128,7 @@ def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def squared_errors(values: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the squared error of each value, float32 [...]; both are numbers [...]."""
+    """Returns the squared error of each value, float32 [...]; `labels` are numbers [...]."""
     _check_shape(labels, values.shape)
     return tf.square(values - tf.cast(labels, tf.float32))
 

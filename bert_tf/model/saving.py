@@ -108,7 +108,7 @@ class Savable(Unquantized):
         given |= dict(zip(names[1:], others, strict=False))
         given |= {key.removesuffix("_shape"): shape for key, shape in shapes_by_name.items()}
         given = {name: shape for name, shape in given.items() if name in names and shape}
-        if not given:  # as for the layers of `summary`
+        if not given:  # as when Keras's `summary` asks
             raise NotImplementedError("compute_output_shape needs the shape of an input")
         inputs = {
             name: keras.KerasTensor(

@@ -48,7 +48,7 @@ _TRANSFORMER_FILES = [
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]  # the first that is not empty is used
 _POOLING_FOLDER = "1_Pooling"
-# Files and folders of `write_vector_settings`.
+# Files and folders that `write_vector_settings` writes.
 VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], SETTINGS_FILE, _POOLING_FOLDER)
 _DEFAULT_PROMPT = "default"  # name of the prompt in files that we write
 _MODULES = ("Transformer", "Pooling", "Normalize")
@@ -63,7 +63,7 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_WANTED = {bool: "true or false", dict: "a dictionary"}  # other types are positive numbers
+_WANTED = {bool: "true or false", dict: "a dictionary"}  # other values are positive numbers
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
     used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
