@@ -181,7 +181,7 @@ class Encode(LoadedModel):
             pooling: see `encode`.
 
         Raises:
-            UserError: the lists differ in length, or see `encode`.
+            UserError: the lists differ in length, or `encode` raises one.
         """
         a, single = as_list(texts_a, pairs=True, name="texts_a")
         b, _ = as_list(texts_b, pairs=True, name="texts_b")

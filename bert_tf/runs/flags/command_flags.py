@@ -299,7 +299,7 @@ CONFIG, VOCABULARY, CASING, LENGTH = OF_MODEL = (
 
 
 def check_model_named(settings: Collection[Settings], values: Mapping[str, Any]) -> None:
-    """Raises UserError if no flag can name the model; arguments as for `follow_model`."""
+    """Raises UserError if no flag says where the model is; arguments as for `follow_model`."""
     output_dir = values.get("output_dir") or ""
     needed = _asked(settings, values)[-1]
     may_resume = "://" in output_dir or os.path.isdir(output_dir)

@@ -81,7 +81,7 @@ class BestCheckpoint:
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self.folder)
             model_notes.write_labels(self.folder, self._labels)
-            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's
+            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # as the run's
             CheckpointDirectory(self.folder, 1).save(values, step)
             reporting.write_results(self._results, {**results, "global_step": step})
             logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
@@ -97,7 +97,7 @@ class BestCheckpoint:
 class Run:
     """Owns an output directory from start to end; a context manager.
 
-    It makes the directory, reserves it for this run (heartbeat), holds interrupts if several
+    It makes the directory, reserves it for this run (heartbeat), delays interrupts if several
     processes run together, and reads and writes checkpoints, labels, results and summaries. With
     MultiWorkerMirroredStrategy every process has a `Run`. The chief writes most files, the others
     only their input's position and their goodput. All of them read, so all machines must reach the
@@ -231,7 +231,7 @@ class Run:
         """Checks that all processes have the same `parts`; `what` names them in the plural."""
         if not distribution.several_processes(self.strategy):
             return
-        found = hashlib.blake2b(digest_size=6)  # a float64 holds it
+        found = hashlib.blake2b(digest_size=6)  # fits in a float64
         for part in parts:
             found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part))
         digests = self.gather(float(int.from_bytes(found.digest(), "little")))

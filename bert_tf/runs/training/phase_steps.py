@@ -30,7 +30,7 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]:
-    """Yields `advance`, watched: if no step is reported for so many minutes, the program ends.
+    """Yields a watched `advance`: if it reports no step for `minutes`, the program ends.
 
     What each thread is doing is then printed to standard error. A step hangs, for example, if a
     different process of the run has stopped. 0 minutes: no limit.
@@ -131,7 +131,7 @@ class PhaseSteps:
             if not finite.all():
                 bad = int(np.argmin(finite))
                 value = values[0][bad] if isinstance(values, tuple) else values[bad]
-                self.run.wait_for_save()  # it may write the last checkpoint, or raise an error
+                self.run.wait_for_save()  # the save may finish, or raise its own error
                 raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _check_weights(self, metrics: StepMetrics, stop: int) -> None:

@@ -66,7 +66,7 @@ class Leg:
     """Steps of one phase that run without returning to Python.
 
     stop: the number of steps made in the whole run when the leg ends.
-    saves, evaluates: whether to save a checkpoint and, after it, evaluate at the end.
+    saves, evaluates: whether to save a checkpoint at the end, and then to evaluate.
     """
 
     phase: int

@@ -44,7 +44,7 @@ def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
 
 
 class Watch:
-    """Shows a run's progress; `has_callbacks` if callbacks may end training and set weights."""
+    """Shows a run's progress. `has_callbacks`: whether callbacks may end it or set weights."""
 
     has_callbacks = False
 
@@ -101,8 +101,9 @@ class CallbackWatch(Watch):
     ) -> None:
         """Prepares the callbacks for a run of `num_steps`, of which `step` were made before.
 
-        Callbacks find `optimizer` as `model.optimizer` until the end. An epoch's number of steps is
-        examples / batch size. The results of `evaluate` are added to the epoch's logs as `val_...`.
+        Callbacks find `optimizer` as `model.optimizer` until the end. `steps_of_epoch` is the
+        number of examples / batch size. The results of `evaluate` are added to the epoch's logs as
+        `val_...`.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate

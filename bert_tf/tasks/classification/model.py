@@ -88,7 +88,7 @@ class ClassificationModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean loss and, for classes, `accuracy`: (correct, examples); float32 []."""
+        """Returns the mean loss and, for classes, `accuracy`: weights (correct, all); float32 []."""
         losses = self.training_losses(outputs, features)
         loss = tf.reduce_sum(example_weights(features) * losses)
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])

@@ -275,7 +275,7 @@ class TableProcessor(DataProcessor):
         columns = {"text_a_column": table.text_a_column}
         if table.text_b_column is not None:
             columns["text_b_column"] = table.text_b_column
-        if split != "test":  # a test file may lack the labels: they are not read
+        if split != "test":  # a test file may lack labels and groups
             if not table.label_columns:
                 columns["label_column"] = table.label_column
             if table.group_column is not None:
