@@ -206,7 +206,7 @@ def as_arguments() -> Iterator[None]:
 
     def renamed(message: str) -> str:
         for task in TASKS.values():
-            task.settings_classes()  # imports them
+            task.settings_classes()  # imports the settings
         names = {"folder", *names_of(Settings)}
 
         def argument(found: re.Match) -> str:

@@ -147,7 +147,7 @@ class FineTuner:
             if example_set.rows:
                 example_set.rows.close()
         for name, path in self._working_files.items():
-            # The original's names. Best effort: nothing reads the files.
+            # Renamed as in the original. Best effort: nothing reads the files.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rename(path, self.run.path(f"{name}.tf_record"), overwrite=True)
         return self.run.__exit__(*exception)

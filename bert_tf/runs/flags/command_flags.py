@@ -69,7 +69,7 @@ def run_program(
     Args:
         takes_words: call `main` with the list of words that are not flags, or that follow `--`. By
             default such words are an error.
-        takes_others: the same, with unknown flags among the words, for a library's flags.
+        takes_others: like `takes_words`, but the words include unknown flags (a library's).
         check_words: raises UserError if `main` cannot use these words.
     """
     takes_words = takes_words or takes_others

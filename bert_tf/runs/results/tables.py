@@ -116,7 +116,7 @@ def write_predictions(
 
 
 def read_table(path: str) -> dict[str, list[str]]:
-    """Reads the columns of a table that `write_table` wrote; apostrophes stay."""
+    """Reads the columns of a table that `write_table` wrote; keeps the apostrophes."""
     text = read_text(path, path, "evaluate again")
     csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))

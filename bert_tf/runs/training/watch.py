@@ -34,7 +34,7 @@ def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
-    """Sets in which direction a monitored metric improves, which Keras may not know."""
+    """Sets whether a metric that callbacks monitor should fall or rise: Keras may not know."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
@@ -178,7 +178,7 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
-        self.model.optimizer = None  # frees the moments: the history keeps the model
+        self.model.optimizer = None  # frees the moments, because the history keeps the model
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:

@@ -158,8 +158,8 @@ def make_chunks(
 ) -> Iterator[list[lines.Example]]:
     """Yields the examples in chunks of whole batches whose outputs fit into memory.
 
-    A chunk ends with the batch at which its outputs, padding included, reach `max_bytes`, or after
-    `CHUNK_BATCHES` batches. Examples are padded to one of `lengths`, which are in ascending order.
+    A chunk ends with the batch in which the chunk's outputs, padding included, reach `max_bytes`, or
+    after `CHUNK_BATCHES` batches. Examples are padded to one of `lengths`, sorted ascending.
     """
     chunk: list[lines.Example] = []
     num_bytes = 0
