@@ -14,7 +14,7 @@ from absl import logging
 from bert_tf.engine.measures import pearson, spearman
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", arXiv:1706.04599
-# Bounds of a temperature: with few examples, or only correct ones, the best may be infinite or 0.
+# Bounds of a temperature: with few examples, or only correct ones, the best may be 0 or infinite.
 TEMPERATURES = (0.05, 20.0)
 _MOST_COLUMNS = 20  # with more classes, no confusion matrix is printed
 _MOST_CONFUSIONS = 20  # lines printed instead, one for each pair of classes

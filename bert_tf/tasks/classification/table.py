@@ -62,7 +62,7 @@ class TsvProcessor(DataProcessor):
     columns: ColumnNumbers
     train_columns: ColumnNumbers | None = None  # where they differ from `columns`
     test_columns: ColumnNumbers | None = None
-    skip_short_rows: bool = False  # of the training and dev files, instead of refusing them
+    skip_short_rows: bool = False  # in training and dev files; otherwise they are errors
 
     def has(self, split: str, data_dir: str) -> bool:
         return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))
