@@ -281,7 +281,7 @@ class BertModel(Savable, keras.Model):
         )
 
     def predict_step(self, data: Any) -> BertOutput:
-        """Returns a batch's outputs without `embedding_table`, which `predict` cannot join."""
+        """Returns a batch's outputs without `embedding_table`, which has no batch axis."""
         output = super().predict_step(data)
         return output._replace(embedding_table=output.pooled_output[:, :0])
 

@@ -340,7 +340,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         Keras's `apply_gradients` would clip and sum the gradients again.
 
         Args:
-            gradients: one for each variable of `build`, in order; None leaves it unchanged.
+            gradients: one for each variable of `build`, in order; None leaves a variable unchanged.
             skip: bool [], True to count the step but change no variable; None for False.
         """
         rate = self.learning_rate

@@ -56,7 +56,7 @@ class ModelFiles:
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
-        unreplaced: a context that raises an error if the files changed before its end.
+        unreplaced: a context manager that raises an error if the files change before its end.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ModelFiles:
     ) -> Self:
         """Returns the files of the model that a program's flag names; checks that the model exists.
 
-        A checkpoint takes precedence over a `model.safetensors` beside it, as in the original.
+        A checkpoint takes precedence over a `model.safetensors` beside it, to match the original.
         """
         storage.check_file_system(path, flag)
         path = weight_files.folder_named(path)
@@ -101,7 +101,7 @@ class ModelFiles:
     def check_model(self, allow_two: bool = False) -> None:
         """Checks that there is one model; `allow_two` allows a checkpoint beside safetensors."""
         path, place = self.path, given(self.path, self._flag)
-        if checkpoints.folder_of(path) != path:  # `checkpoint` says what is wrong
+        if checkpoints.folder_of(path) != path:  # not a folder: `checkpoint` reports errors
             return
         has_checkpoint = weight_files.has_checkpoint(path)
         if has_checkpoint and self.is_hugging_face and not allow_two:
@@ -122,7 +122,7 @@ class ModelFiles:
 
     @functools.cached_property
     def folder(self) -> str:
-        """The folder of the weights; for a module of TF Hub, the module."""
+        """The folder of the weights; for a module of TF Hub, the module's folder."""
         if self.is_hugging_face:
             return self.path
         prefix = self.checkpoint.prefix
@@ -158,9 +158,9 @@ class ModelFiles:
 
     @functools.cached_property
     def vocab_file(self) -> str | None:
-        """The path of the vocabulary, or of a `tokenizer.json` that has it, if found."""
+        """The path of the vocabulary, or of a `tokenizer.json` that contains it, if found."""
         own = self._vocab_file or vocabulary_in(self.folder) or vocabulary_in(self.home)
-        own = own or vocabulary_in(os.path.join(self.folder, "assets"))  # of a module of TF Hub
+        own = own or vocabulary_in(os.path.join(self.folder, "assets"))  # TF Hub's modules
         return own or storage.first_file(self.home, [TOKENIZER_FILE])
 
     @property
@@ -183,7 +183,7 @@ class ModelFiles:
             f" {remedy}"
         )
 
-    # --- what they hold ---------------------------------------------------------------------------
+    # --- what the files hold ----------------------------------------------------------------------
 
     @functools.cached_property
     def checkpoint(self) -> checkpoints.CheckpointReader:
@@ -201,7 +201,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        path = self.config_file  # raises if one was given for Hugging Face's format
+        path = self.config_file  # raises if the caller gave one for Hugging Face's format
         if self.is_hugging_face:
             return self._converted.config
         if self._config_file or os.path.basename(path) in CONFIG_FILES:
@@ -241,7 +241,7 @@ class ModelFiles:
 
     @functools.cached_property
     def is_tagger(self) -> bool:
-        """Whether the classifier labels words: `architectures` decides, else names and shapes."""
+        """Whether the classifier labels words, by `architectures` or else by classes and shapes."""
         if self.is_hugging_face and self._converted.task:
             return self._converted.task == "ForTokenClassification"
         return is_tagger(self.shapes, self.labels)

@@ -54,7 +54,7 @@ class Search(abc.ABC):
 
 
 class RunSquadSearch(Search):
-    """Searches as run_squad does, on padded rows: padding can be among run_squad's n best."""
+    """Searches as run_squad does, on padded rows, because padding can be among its n best."""
 
     def _cut(self, query: list[int], max_seq_length: int) -> None:
         tokenizer, settings = self._tokenizer, self._settings
@@ -98,7 +98,7 @@ class RunSquadSearch(Search):
             for best, probability in zip(nbest, probabilities, strict=True)
         ]
         if settings.version_2_with_negative:
-            if null_score.is_odds:  # the classifier's answer is not among the candidates
+            if null_score.is_odds:  # the candidates do not include "no answer"
                 found.append(Answer("", 0, 0, 1 / (1 + math.exp(-null_score.value)), 0.0))
             best = next((candidate for candidate in nbest if candidate.text), None)
             odds = answers.null_odds(best, null_score)

@@ -34,7 +34,7 @@ _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
 
 
 def new_model(head: str, config: BertConfig, num_labels: int, dtype: Any = None) -> keras.Model:
-    """Returns a Keras model with a head of `registry.HEADS`; "" for BERT without a head."""
+    """Returns a Keras model with a head of `registry.HEADS`; without a head if `head` is ""."""
     if head == "masked_lm":
         return pretraining_model(config, electra={"electra_objective": False}, dtype=dtype)
     task = next((task for task in TASKS.values() if head in task.heads), None)
@@ -123,7 +123,7 @@ def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
     """Traces a function of tensors once; returns a function of arrays, name -> int32 [B, S]."""
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     # TensorFlow counts traces by a function's source lines, over all models, and warns if there are
-    # many. It counts a partial separately.
+    # many. It counts each partial separately.
     own = functools.partial(only_answering()(inputs_were_checked()(outputs)))
     function = tf.function(own, input_signature=[spec], autograph=False)
 

@@ -141,7 +141,7 @@ def _num_texts(X: Any) -> int:
 
 
 def _texts(X: Any) -> Any:
-    """Returns texts or pairs as a list, from a list, a tuple, or a table of one or two columns."""
+    """Returns the texts or pairs of a list, a tuple, or a table of one or two columns, in order."""
     shape: tuple[int, ...] = getattr(X, "shape", (0,))
     if len(shape) == 2 and shape[1] in (1, 2):
         rows = np.asarray(X, object)

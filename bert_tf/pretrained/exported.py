@@ -153,7 +153,7 @@ def described(folder: ModelFolder, head: str, onnx: bytes | None) -> dict[str, A
 class ExportedModel(Classify, AnswerQuestions, Tag, Encode):
     """An exported model, for inference only; for the attributes see `Pretrained`.
 
-    A pickle or a copy has only the path of the folder, and loads the model again.
+    A pickle or a copy has only the folder's path and the options, and loads the model again.
     """
 
     def __init__(self, folder: ModelFolder, runtime: OnnxRuntime):

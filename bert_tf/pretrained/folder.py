@@ -185,7 +185,7 @@ def _check_layers(files: ModelFiles) -> None:
 
 
 def _warn_of_unknown_length(files: ModelFiles, heads: tuple[str, ...], prefix: str) -> None:
-    """Warns if a fine-tuned model's folder does not say which --max_seq_length it had."""
+    """Warns if a fine-tuned model's folder does not say which --max_seq_length was used."""
     known = files.vector_settings.max_seq_length or files.model_input.max_seq_length
     was_fine_tuned = not {*heads} <= {"masked_lm", "next_sentence"}
     if was_fine_tuned and not (known or files.is_hugging_face):

@@ -70,7 +70,7 @@ def batches_of(size: int | None) -> Iterator[None]:
 
 
 class Forward:
-    """Computes any number of inputs of any lengths, with a function that computes a batch."""
+    """Computes the outputs of any number of inputs, with a function that computes a batch."""
 
     def __init__(self, compute: Compute):
         self._compute = compute

@@ -3,8 +3,8 @@
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     model.fill_mask("Paris is the [MASK] of France.")
 
-Every method takes one text and returns one result, or takes a list of texts and returns a list of
-results in the same order. Long lists are sorted by length and computed in batches.
+Most methods take one text and return one result, or take a list of texts and return the results in
+the same order. Long lists are sorted by length and computed in batches.
 """
 
 import dataclasses

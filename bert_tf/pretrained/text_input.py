@@ -31,7 +31,7 @@ def warn_once(tokenizer: Tokenizer, message: str, *values: object) -> None:
 def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
-    """Returns the `sequences.pack_pair` of each text or pair, truncated if too long, unpadded."""
+    """Returns each text or pair as `sequences.pack_pair` packs it, truncated if long, unpadded."""
     return _packed(tokenize(texts, tokenizer), tokenizer, max_seq_length)
 
 
@@ -94,7 +94,10 @@ def encode_masks(
 def of_folder(
     long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
 ) -> tuple[Any, Any]:
-    """Returns `long_text` and `window_stride`, by default the folder's; the stride must fit."""
+    """Returns `long_text` and `window_stride`, by default the folder's.
+
+    The folder's stride is lowered if it does not fit `max_seq_length`.
+    """
     if long_text is None:
         long_text = trained_on.long_text or CUT
     if window_stride is None and long_text != CUT and trained_on.window_stride:
@@ -156,7 +159,7 @@ class TextRows:
                 self.rows.append(sequences.pack_pair(*pair, 0, tokenizer.layout))
 
     def join(self, values: NDArray[Any], add_up: bool = False) -> NDArray[Any]:
-        """Joins the values of rows to the values of texts; see `join_windows`."""
+        """Joins the rows' values into one for each text; see `join_windows`."""
         if self._long_text == CUT:
             return values
         return np.asarray(join_windows(values, self._counts, self._long_text, add_up))

@@ -28,8 +28,8 @@ _INFO = rb"I\d{4} \d\d:|\d{4}-\d\d-\d\d \S+: I "
 _NO_GPU = rb"(E\d{4}|\d{4}-\d\d-\d\d \S+: E) .*failed call to cuInit"
 
 # Keras imports these where scikit-learn and Matplotlib are installed, which takes a fifth of the
-# time of TensorFlow's import; no program uses them through Keras. Without TensorFlow, absl's log
-# and the flags that it imports are a tenth of the time until the first answer.
+# time of TensorFlow's import; no program uses them through Keras. Without TensorFlow, importing
+# absl's log and flags takes a tenth of the time until the first answer.
 _DEFERRED = {
     *("keras.wrappers", "keras._tf_keras.keras.wrappers", "matplotlib.pyplot"),
     "absl.logging",
@@ -75,7 +75,7 @@ class _Deferred:
     """Executes the modules `_DEFERRED` when one of their names is first used.
 
     importlib.util.LazyLoader does so too early: when `inspect` looks at the files of all modules.
-    The base classes of finders and loaders, importlib.abc's, are slow to import.
+    importlib.abc, with the base classes of finders and loaders, is slow to import.
     """
 
     def find_spec(

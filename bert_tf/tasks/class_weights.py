@@ -147,7 +147,7 @@ def weigh(
 def check_class_settings(
     class_weights: Sequence[str] | None, label_smoothing: float, labels: Sequence[str] | None
 ) -> None:
-    """Raises UserError for wrong class weights, or for settings that need classes if none exist."""
+    """Raises UserError for wrong class weights, or settings for classes if `labels` is None."""
     given = {"class_weights": class_weights, "label_smoothing": label_smoothing}
     for name in [name for name in given if given[name] and labels is None]:
         raise UserError(

@@ -30,7 +30,7 @@ from bert_tf.tasks.task import FineTuningTask, Start
 
 # Keras's names for settings. `_given` adds batch_size, which depends on the purpose.
 _ALIASES = {"epochs": "num_train_epochs", "seed": "random_seed", "validation_split": "dev_fraction"}
-# What errors call a setting, where it is not the setting's name.
+# Setting -> its name in errors, where the two differ.
 _ARGUMENTS = {setting: name for name, setting in _ALIASES.items()} | {
     **{f"{purpose}_batch_size": "batch_size" for purpose in ("train", "eval", "predict")},
     "do_eval": "validation_data",
@@ -206,7 +206,7 @@ def as_arguments() -> Iterator[None]:
 
     def renamed(message: str) -> str:
         for task in TASKS.values():
-            task.settings_classes()  # imports them
+            task.settings_classes()  # imports the settings
         names = {"folder", *names_of(Settings)}
 
         def argument(found: re.Match) -> str:

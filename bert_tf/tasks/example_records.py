@@ -23,7 +23,7 @@ class ExampleEncoder:
 
     unit = "examples"  # the word for examples in progress bars and warnings
     length_flag = "max_seq_length"  # the flag that bounds `length_needed`
-    # Examples whose records are logged; original: file_based_convert_examples_to_features.
+    # Number of examples to log; original: file_based_convert_examples_to_features.
     num_logged = 5
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, schema: records.Schema):

@@ -147,7 +147,7 @@ class FineTuner:
             if example_set.rows:
                 example_set.rows.close()
         for name, path in self._working_files.items():
-            # The original's names. Best effort: nothing reads the files.
+            # Renamed as in the original. Best effort: nothing reads the files.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rename(path, self.run.path(f"{name}.tf_record"), overwrite=True)
         return self.run.__exit__(*exception)
@@ -247,7 +247,7 @@ class FineTuner:
         def flops(length: int) -> int:
             return training_flops(config, RecordBatches(length, 1, sequences, 0), objective=MLM)
 
-        # `flops` ignores teachers, and that frozen layers lack a backward pass.
+        # `flops` counts neither a teacher's work nor what frozen layers save.
         known = not settings.freeze_layers and not self._teaching
         return Work(sequences, length, flops if known else None)
 
@@ -339,7 +339,7 @@ class FineTuner:
 
     @property
     def global_step(self) -> int:
-        """Number of training steps of the weights."""
+        """Number of steps that the weights were trained for."""
         return self._trained().global_step
 
     def _predict(self, example_set: ExampleSet, purpose: str) -> Iterator[Columns]:

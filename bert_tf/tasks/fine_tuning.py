@@ -1,6 +1,6 @@
 """Runs a fine-tuning program: reads files, trains, evaluates, predicts, and writes the results.
 
-With --folds it evaluates on each fold a model trained on all other folds. Each fold is a separate
+With --folds, a model trained on all other folds is evaluated on each fold. Each fold is a separate
 run in OUTPUT_DIR/fold-N. A stopped fold resumes. A finished fold is skipped: its results and
 predictions are in `fold.npz`.
 """

@@ -63,7 +63,7 @@ class AnswerQuestions(LoadedModel):
                 Otherwise the answer is `text=""` if the no-answer score exceeds the best answer's
                 score by more than this (SQuAD 2.0); run_squad writes a good value to
                 null_threshold.json.
-            max_seq_length: longest window in word pieces; at most the model's `max_seq_length`.
+            max_seq_length: longest window in word pieces, capped at the model's `max_seq_length`.
             doc_stride: word pieces between the starts of two windows; with
                 `method="transformers"`, word pieces that two windows share, as in transformers.
             max_answer_length: maximum length of an answer in word pieces.
@@ -72,7 +72,7 @@ class AnswerQuestions(LoadedModel):
                 pipeline of transformers 4; its scores can exceed 1.
 
         Raises:
-            UserError: the model has no head for answers, or an argument does not fit.
+            UserError: the model has no head for answers, or an argument is invalid.
         """
         from bert_tf.pretrained import answer_search  # slow to import, and few models answer
 

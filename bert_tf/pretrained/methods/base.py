@@ -19,7 +19,7 @@ _loaded_in: int | None = None  # id of the process that loaded the first model
 def is_forked() -> bool:
     """Returns whether this process was forked from one that had loaded a model.
 
-    TensorFlow's threads do not survive a fork: every call there would wait for ever.
+    TensorFlow's threads do not survive a fork: calls in the new process would never return.
     """
     return _loaded_in not in (None, os.getpid())
 
@@ -82,7 +82,7 @@ class LoadedModel:
     def _run(
         self, name: str, rows: Sequence[Row], make: Callable[[], Compute] | None = None
     ) -> list[dict[str, NDArray[Any]]]:
-        """Returns the outputs of each row, computed by the head `name`, or by `make()`."""
+        """Returns the outputs of each row, computed by the head `name`, or by `make`'s result."""
         if not rows:
             return []
         segment = max(max(row["segment_ids"]) for row in rows)

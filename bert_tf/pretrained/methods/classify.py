@@ -124,7 +124,7 @@ def _contradiction(folder: ModelFolder, entailment: int) -> int:
     """Returns the number of the class to compare entailment with.
 
     transformers' pipeline takes the first class or, if that is entailment, the last. Here the names
-    decide; for the orders of classes in use, the result is the same.
+    decide; for the usual orders of classes, the result is the same.
     """
     for i, label in enumerate(folder.labels):
         if label.lower().startswith("contradict"):

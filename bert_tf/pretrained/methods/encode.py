@@ -31,7 +31,7 @@ class Encode(LoadedModel):
     def fill_mask(
         self, texts: str | Sequence[str], top_k: int = 5
     ) -> list[list[Filling]] | list[list[list[Filling]]]:
-        """Returns the most likely tokens for each [MASK] of each text, in lists, the best first.
+        """For each [MASK] of each text, returns a list of the most likely tokens, the best first.
 
         Args:
             texts: each with at least one [MASK]. A [MASK] stands for one word piece.
@@ -181,7 +181,7 @@ class Encode(LoadedModel):
             pooling: see `encode`.
 
         Raises:
-            UserError: the lists differ in length, or see `encode`.
+            UserError: the lists differ in length, or `encode` raises one.
         """
         a, single = as_list(texts_a, pairs=True, name="texts_a")
         b, _ = as_list(texts_b, pairs=True, name="texts_b")

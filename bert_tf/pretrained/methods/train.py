@@ -366,8 +366,8 @@ class Train(LoadedModel):
 
         Args:
             x: the inputs, see `fit`; or a `tf.data.Dataset` of them.
-            batch_size: number of texts, or of their windows, in a batch; None for 32, or for the
-                program's default.
+            batch_size: number of texts, or of their windows, in a batch; None for 32 with classes,
+                numbers and answers, otherwise for the program's default.
             strategy: see `evaluate`; not for classes, numbers and answers.
             verbose: 0 to show no progress.
             **options: for classification and regression `long_text` and `window_stride`, see

@@ -69,7 +69,7 @@ def run_program(
     Args:
         takes_words: call `main` with the list of words that are not flags, or that follow `--`. By
             default such words are an error.
-        takes_others: the same, with unknown flags among the words, for a library's flags.
+        takes_others: like `takes_words`, but the words include unknown flags (a library's).
         check_words: raises UserError if `main` cannot use these words.
     """
     takes_words = takes_words or takes_others
@@ -299,7 +299,7 @@ CONFIG, VOCABULARY, CASING, LENGTH = OF_MODEL = (
 
 
 def check_model_named(settings: Collection[Settings], values: Mapping[str, Any]) -> None:
-    """Raises UserError if no flag can name the model; arguments as for `follow_model`."""
+    """Raises UserError if no flag says where the model is; arguments as for `follow_model`."""
     output_dir = values.get("output_dir") or ""
     needed = _asked(settings, values)[-1]
     may_resume = "://" in output_dir or os.path.isdir(output_dir)

@@ -73,7 +73,7 @@ class ComputationSettings(Settings):
 class TrainingOptions(ComputationSettings, RunOptions):
     """How a model is trained, by a program or from Python."""
 
-    amount_of_training: ClassVar[str] = "the number of steps"  # what to raise, in messages
+    amount_of_training: ClassVar[str] = "the number of steps"  # what messages say to increase
     output_dir: str = ""  # flags in `RunFiles`
     init_checkpoint: str | None = None
     do_train: bool = Group.TRAINING.setting(False, help="Train.")

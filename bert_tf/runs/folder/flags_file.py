@@ -25,7 +25,10 @@ def note(words: Sequence[str]) -> None:
 
 
 def _words(output_dir: str, settings: Settings) -> list[str]:
-    """Returns the program's flags, otherwise the settings' flags; defaults as comments."""
+    """Returns the program's flags if it runs in `output_dir`, else the settings' flags.
+
+    Defaults are comments.
+    """
     others = [word for word in _of_program if word.startswith("--output_dir=")]
     if _of_program and others in ([], [f"--output_dir={output_dir}"]):
         return _of_program
@@ -41,7 +44,7 @@ def _words(output_dir: str, settings: Settings) -> list[str]:
 def write_flags(
     output_dir: str, strategy: tf.distribute.Strategy, settings: Settings, step: int
 ) -> None:
-    """Writes a flagfile of this start, with versions, if changed; earlier starts are comments."""
+    """Writes this start's flags and versions, unless unchanged; earlier starts become comments."""
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)
     versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)

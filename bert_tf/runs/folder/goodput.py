@@ -33,7 +33,7 @@ PARTS = {
     "lost": "steps lost",
     "not_running": "not running",
 }
-# What a killed run was doing after its last record -> the part that gets this time.
+# What a killed run was doing after its last record -> the part that gets the time from then on.
 _AFTER_RECORD = {"start_up": "start_up", "steps": "lost", "ended": "not_running"}
 # The cost of a restart on any machine, and pauses, which no program can avoid.
 _NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")

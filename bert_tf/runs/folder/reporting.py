@@ -155,7 +155,7 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Reads a file of `write_results`; {} if it does not exist."""
+    """Reads a file that `write_results` wrote; {} if it does not exist."""
     if not tf.io.gfile.exists(path):
         return {}
     text = read_text(path, path, "evaluate again")

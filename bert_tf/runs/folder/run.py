@@ -81,7 +81,7 @@ class BestCheckpoint:
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self.folder)
             model_notes.write_labels(self.folder, self._labels)
-            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's
+            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's casing
             CheckpointDirectory(self.folder, 1).save(values, step)
             reporting.write_results(self._results, {**results, "global_step": step})
             logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
@@ -97,7 +97,7 @@ class BestCheckpoint:
 class Run:
     """Owns an output directory from start to end; a context manager.
 
-    It makes the directory, reserves it for this run (heartbeat), holds interrupts if several
+    It makes the directory, reserves it for this run (heartbeat), delays interrupts if several
     processes run together, and reads and writes checkpoints, labels, results and summaries. With
     MultiWorkerMirroredStrategy every process has a `Run`. The chief writes most files, the others
     only their input's position and their goodput. All of them read, so all machines must reach the
@@ -107,7 +107,7 @@ class Run:
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
     `labels` are the classes in the order of the logits, for `labels.txt`; () for regression, None
-    for a task without that file. `saves` is False if the directory is temporary: no checkpoints.
+    for a task without that file. `saves` is False for a temporary directory, without checkpoints.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Run:
         """Checks that all processes have the same `parts`; `what` names them in the plural."""
         if not distribution.several_processes(self.strategy):
             return
-        found = hashlib.blake2b(digest_size=6)  # a float64 holds it
+        found = hashlib.blake2b(digest_size=6)  # fits in a float64
         for part in parts:
             found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part))
         digests = self.gather(float(int.from_bytes(found.digest(), "little")))
@@ -258,7 +258,7 @@ class Run:
 
         `values` are weights, optimizer slots and `global_step` by name, on the host; later steps do
         not change them. `save_places` writes this process's position in the input beside the prefix
-        that it gets. `waited`, for the log: the seconds that training waited for `values`.
+        that it gets. `waited` is how many seconds training waited for `values`, for the log.
         """
         self.wait_for_save()
         if step == self.saved_step or not self._saves:
@@ -274,7 +274,7 @@ class Run:
     def _write(self, values, step, save_places, waited, record: Record) -> None:
         """Saves the values given to `save`; `record` is the goodput at that step."""
         began = time.monotonic()
-        with tf.device("CPU:0"):  # needs no compilation there
+        with tf.device("CPU:0"):  # the CPU needs no compilation
             for name, value in values.items():
                 # The losses were checked, but the last update may have gone wrong.
                 if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):

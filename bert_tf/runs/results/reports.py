@@ -14,7 +14,7 @@ from absl import logging
 from bert_tf.engine.measures import pearson, spearman
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", arXiv:1706.04599
-# Bounds of a temperature: with few examples, or only correct ones, the best is infinite or 0.
+# Bounds of a temperature: with few examples, or only correct ones, the best may be 0 or infinite.
 TEMPERATURES = (0.05, 20.0)
 _MOST_COLUMNS = 20  # with more classes, no confusion matrix is printed
 _MOST_CONFUSIONS = 20  # lines printed instead, one for each pair of classes
@@ -202,7 +202,7 @@ def number_report(y_true: np.ndarray, predictions: np.ndarray) -> Report:
 
 
 def span_report(counts: Mapping[str, Sequence[int]], accuracy: float) -> Report:
-    """Returns the report of entities; type -> numbers of correct, predicted and true entities."""
+    """Returns the report of entities; `counts` has type -> (correct, predicted, true) entities."""
     totals = np.sum([[0, 0, 0], *counts.values()], axis=0).tolist()
     types = {name: _span_scores(*row) for name, row in counts.items()}
     micro = _span_scores(*totals)
@@ -220,7 +220,7 @@ def _span_scores(right: int, predicted: int, relevant: int) -> dict[str, float |
 
 
 def mean_report(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> Report:
-    """Returns the mean scores of groups; grouping -> group -> the scores of each example."""
+    """Returns mean scores; `groups` has grouping -> group -> the scores of each example."""
     values: dict[str, Any] = {}
     parts = []
     for grouping, members in groups.items():

@@ -116,7 +116,7 @@ def write_predictions(
 
 
 def read_table(path: str) -> dict[str, list[str]]:
-    """Reads the columns of a table that `write_table` wrote; apostrophes stay."""
+    """Reads the columns of a table that `write_table` wrote; keeps the apostrophes."""
     text = read_text(path, path, "evaluate again")
     csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
@@ -137,7 +137,10 @@ EVALUATED = "eval_predictions"
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """How a text gets several labels: all labels of at least this probability, joined in a cell."""
+    """How a text gets several labels: all with a probability of at least `threshold`.
+
+    In a table, `separator` joins them in one cell.
+    """
 
     threshold: float
     separator: str
@@ -155,8 +158,8 @@ def predicted_columns(
 
     Args:
         labels: names of the classes; None for a regression.
-        outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
-        decision: for examples with several labels; each label then also has a column.
+        outputs: probabilities, float `[examples, classes]`, or numbers, float `[examples]`.
+        decision: for examples with several labels; each label's probability then has a column.
     """
     if labels is None:
         return {"prediction": list(outputs)}
@@ -209,7 +212,7 @@ def write_review(
     The files' names end in `suffix`. `label_ids` are the correct classes, int `[examples]`, or
     numbers, float `[examples]`. With a `decision` they are 1 for each label that an example has,
     `[examples, labels]`, and errors are sorted by the worst label. `calibration` is given if the
-    model's logits were scaled on these examples.
+    temperature was fitted on these examples.
     """
     found = predicted_columns(labels, outputs, decision)
     if labels is None:
@@ -238,6 +241,6 @@ def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval
 
 
 def surest_first(wrong: np.ndarray, certainty: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the wrong examples, bool `[examples]`, the most certain first."""
+    """Returns the numbers of the examples in `wrong`, bool `[examples]`, the most certain first."""
     numbers = np.flatnonzero(wrong)
     return numbers[np.argsort(-certainty[numbers], kind="stable")]

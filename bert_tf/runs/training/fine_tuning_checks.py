@@ -30,7 +30,7 @@ from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
 def learned_labels(settings: FineTuningOptions) -> list[str] | None:
     """Returns the classes of the model that a run starts from; [] for regression, None if unknown.
 
-    They are unknown if the run trains anew, which may give the head different classes. An
+    They are unknown for a new training run, which may give the head different classes. An
     --output_dir without a checkpoint is ignored: its files are from a run that stopped early.
     """
     if prefix := CheckpointDirectory(settings.output_dir).latest():
@@ -184,7 +184,7 @@ def load_teacher(
 ) -> tuple[keras.Model, dict[str, tf.Variable]]:
     """Returns the frozen teacher on the devices, and its variables by name.
 
-    The checkpoint may lack variables whose prefix is in `unneeded`; these are not returned.
+    The checkpoint may lack variables with a prefix in `unneeded`; these are not returned.
     """
     with strategy.scope(), reading_weights():
         teacher = build()

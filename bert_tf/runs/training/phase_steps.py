@@ -30,9 +30,9 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]:
-    """Yields `advance`, watched: if no step is reported for so many minutes, the program ends.
+    """Yields `advance`, watched: the program ends if no step is reported for `minutes`.
 
-    What each thread is doing is then printed to standard error. A step hangs, for example, if a
+    It first prints what each thread is doing to standard error. A step hangs, for example, if a
     different process of the run has stopped. 0 minutes: no limit.
     """
     last, ended = time.monotonic(), threading.Event()
@@ -73,7 +73,7 @@ def traced(strategy: tf.distribute.Strategy, folder: str) -> contextlib.Abstract
 
 @dataclasses.dataclass
 class PhaseSteps:
-    """Trains through one phase; `loop` must be new, because it compiles its first steps."""
+    """Trains through one phase; `loop` must be new: its first steps count as compiling."""
 
     phase: Phase
     loop: TrainingLoop
@@ -131,7 +131,7 @@ class PhaseSteps:
             if not finite.all():
                 bad = int(np.argmin(finite))
                 value = values[0][bad] if isinstance(values, tuple) else values[bad]
-                self.run.wait_for_save()  # it may write the last checkpoint, or raise an error
+                self.run.wait_for_save()  # the save may finish, or raise its own error
                 raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _check_weights(self, metrics: StepMetrics, stop: int) -> None:
@@ -153,7 +153,7 @@ class PhaseSteps:
             )
 
     def _speed(self, num_steps: int, seconds: float) -> dict[str, float]:
-        """Returns the speed of steps that took these seconds. All processes must call this."""
+        """Returns the speed of steps that took `seconds` in all. All processes must call this."""
         examples = num_steps * self.phase.batch_size * self.phase.examples_per_record
         each = seconds / num_steps
         speed = {"examples_per_second": examples / seconds, "seconds_per_step": each}

@@ -66,7 +66,7 @@ class Leg:
     """Steps of one phase that run without returning to Python.
 
     stop: the number of steps made in the whole run when the leg ends.
-    saves, evaluates: whether to save a checkpoint and, after it, evaluate at the end.
+    saves, evaluates: whether to save a checkpoint at the end, and then to evaluate.
     """
 
     phase: int
@@ -97,7 +97,7 @@ class Plan:
     def legs(self, step: int) -> Iterator[Leg]:
         """Yields the legs of a run that starts at `step`, which must be less than `total`.
 
-        The first leg is empty: there a new run saves, and a resumed run evaluates, because the
+        The first leg has no steps; after it a new run saves, and a resumed run evaluates, since the
         previous run may have stopped before it evaluated. In each phase the first leg with steps
         has only one step, during which the step is compiled.
         """

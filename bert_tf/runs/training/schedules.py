@@ -27,8 +27,8 @@ _MASKS = "hash of the position"
 class TimeBudget:
     """Fits a learning rate schedule to a time, and stops training when the time is up.
 
-    The learning rate is a function of the used share of the budget (24hBERT, arXiv 2104.07705),
-    without the time before the first step of each start, in which nothing is learned. Between two
+    The learning rate is a function of the used share of the budget (24hBERT, arXiv 2104.07705), not
+    counting the time before the first step of each start, when nothing is learned. Between two
     loops of steps, the budget measures this share and the time of a step. Within a loop, the share
     grows with every step by the mean time of a step so far, saves and evaluations included. So
     rates depend on the speed of the machine, and two runs are never bit-identical.
@@ -65,7 +65,7 @@ class TimeBudget:
         return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
 
     def legs(self, legs: Iterable[Leg], step: int) -> Iterator[Leg]:
-        """Cuts `legs`, from `step`, where the time of a step is measured; stops when time is up."""
+        """Cuts `legs`, from `step` on, to measure the time of a step; stops when the time is up."""
         for leg in legs:
             while step < leg.stop:
                 stop = min(leg.stop, self._next_stop(step))
@@ -148,7 +148,7 @@ def note_schedule(
 def _read(path: str) -> tuple[_Parts | float | None, str | None]:
     """Reads the schedule, or the hours, and how the run's masks are made.
 
-    The schedule is None without a file or, with a warning, if it is damaged.
+    The schedule is None without a file or, with a warning, if the file is damaged.
     """
     if not tf.io.gfile.exists(path):
         return None, _MASKS

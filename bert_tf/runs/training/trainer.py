@@ -62,7 +62,7 @@ def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, boo
 
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name
-_FEW_EXAMPLES = 8  # in a replica's batch; 32 in the original, whose whole batch was 256
+_FEW_EXAMPLES = 8  # in a replica's batch; 32 if 8 TPU cores share the original's 256
 
 
 class Trainer:

@@ -34,7 +34,7 @@ def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
-    """Sets in which direction a monitored metric improves, which Keras may not know."""
+    """Sets whether a metric that callbacks monitor should fall or rise: Keras may not know."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
@@ -44,7 +44,7 @@ def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
 
 
 class Watch:
-    """Shows a run's progress; `has_callbacks` if callbacks may end training and set weights."""
+    """Shows a run's progress. `has_callbacks`: whether callbacks may end it or set weights."""
 
     has_callbacks = False
 
@@ -101,8 +101,9 @@ class CallbackWatch(Watch):
     ) -> None:
         """Prepares the callbacks for a run of `num_steps`, of which `step` were made before.
 
-        Callbacks find `optimizer` as `model.optimizer` until the end. An epoch's number of steps is
-        examples / batch size. The results of `evaluate` are added to the epoch's logs as `val_...`.
+        Callbacks find `optimizer` as `model.optimizer` until the end. `steps_of_epoch` is the
+        number of examples / batch size. The results of `evaluate` are added to the epoch's logs as
+        `val_...`.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate
@@ -177,7 +178,7 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
-        self.model.optimizer = None  # frees the moments: the history keeps the model
+        self.model.optimizer = None  # frees the moments, because the history keeps the model
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:

@@ -184,9 +184,9 @@ def classification_schema(
 
     `label_ids` is the index of a class, int64, or a float32 value for regression. If a text can
     have several labels, unlike in the original, `label_ids` is an int64 vector [num_labels], 1 for
-    each label that the text has. `is_real_example` is 1, or 0 for padding at the end
-    of files that the original wrote for TPUs. `weighted` records also have `example_weight`,
-    float32. Names and types: the original's `file_based_convert_examples_to_features`.
+    each label that the text has. `is_real_example` is 1, or 0 for padding at the end of files that
+    the original wrote for TPUs. `weighted` records also have `example_weight`, float32. Otherwise,
+    names and types are as in the original's `file_based_convert_examples_to_features`.
     """
     label_ids = records.int64_feature([], low=0)
     if regression:

@@ -1,4 +1,4 @@
-"""Reads the data of run_classifier.py's processors, and writes its results."""
+"""Reads the data of run_classifier.py's processors, and writes the program's results."""
 
 import contextlib
 import os

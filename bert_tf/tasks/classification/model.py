@@ -88,14 +88,14 @@ class ClassificationModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean loss and, for classes, `accuracy`: (correct, examples); float32 []."""
+        """Returns the mean loss, float32 [], and the result of `accuracy`."""
         losses = self.training_losses(outputs, features)
         loss = tf.reduce_sum(example_weights(features) * losses)
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         return loss, self.accuracy(outputs, features)
 
     def accuracy(self, logits: tf.Tensor, features: Features) -> Sums:
-        """Returns `accuracy`, as in `loss_and_metrics`; {} for a regression.
+        """Returns the weights of correct and of all examples, float32 []; {} for a regression.
 
         If a text can have several classes, all of them must be right.
         """

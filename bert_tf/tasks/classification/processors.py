@@ -88,7 +88,10 @@ class MnliMismatchedProcessor(TsvProcessor):
 
 
 class MnliProcessor(MnliMismatchedProcessor):
-    """MultiNLI: does the second sentence follow from the first? Evaluated on the same genres."""
+    """MultiNLI: does the second sentence follow from the first?
+
+    Evaluated on the genres of the training set.
+    """
 
     submission_file = "MNLI-m.tsv"
     files = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv"}
@@ -136,7 +139,7 @@ XNLI_LANGUAGES = tuple("ar bg de el en es fr hi ru sw th tr ur vi zh".split())
 
 
 class ImdbProcessor(DataProcessor):
-    """Sentiment of film reviews, in the folder `aclImdb`. Its test set is also the dev set.
+    """Sentiment of film reviews, in the folder `aclImdb`. The test set is also the dev set.
 
     Examples are sorted by class and file name. Texts keep HTML's line breaks, as in the original.
     """

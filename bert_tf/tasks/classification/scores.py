@@ -73,8 +73,8 @@ def best_threshold(
 ) -> float:
     """Returns the threshold with the highest micro F1, halfway to the next lower probability.
 
-    `label_ids` are int [texts, labels], 1 for each label that a text has; `probabilities` are float
-    [texts, labels], and rounded, so that rounding errors do not separate equal texts.
+    `label_ids` are int [texts, labels], 1 for each label that a text has. `probabilities`, float
+    [texts, labels], are rounded first, so that rounding errors do not separate equal texts.
     """
     from sklearn import metrics
 
@@ -158,7 +158,7 @@ def evaluate_groups(
 
     Groups without a relevant example are left out, because they have no correct order. `labels` are
     int [examples], 1 if relevant, and `outputs` float [examples, 2], probabilities of the classes;
-    or both are float [examples], grades and numbers.
+    or both are float [examples]: grades and predicted numbers.
     """
     scores = outputs
     if outputs.ndim == 2:  # log odds: near 1, different probabilities round to the same number

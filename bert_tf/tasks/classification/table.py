@@ -62,7 +62,7 @@ class TsvProcessor(DataProcessor):
     columns: ColumnNumbers
     train_columns: ColumnNumbers | None = None  # where they differ from `columns`
     test_columns: ColumnNumbers | None = None
-    skip_short_rows: bool = False  # of the training and dev files, instead of refusing them
+    skip_short_rows: bool = False  # in training and dev files; otherwise they are errors
 
     def has(self, split: str, data_dir: str) -> bool:
         return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))
@@ -275,7 +275,7 @@ class TableProcessor(DataProcessor):
         columns = {"text_a_column": table.text_a_column}
         if table.text_b_column is not None:
             columns["text_b_column"] = table.text_b_column
-        if split != "test":  # a test file may lack the labels: they are not read
+        if split != "test":  # a test file may lack labels and groups
             if not table.label_columns:
                 columns["label_column"] = table.label_column
             if table.group_column is not None:

@@ -52,7 +52,7 @@ class ClassificationTask(FineTuningTask):
         self.processor = processor
         self.best_metric = processor.best_metric
         self._calibration: Calibration | None = None
-        self._config: BertConfig | None = None  # if a text can have several labels
+        self._config: BertConfig | None = None  # set if a text can have several labels
 
     @classmethod
     def of_rows(cls, options: ClassifierOptions, rows: ClassificationRows) -> Self:

@@ -26,7 +26,7 @@ class Example:
     """The model's input for a line of text, or for a window of it."""
 
     linex_index: int  # number of the line, from 0
-    tokens: list[str]  # its word pieces, with [CLS] and [SEP]
+    tokens: list[str]  # the word pieces, with [CLS] and [SEP]
     features: dict[str, list[int]]  # from `bert_tf.text.sequences.pack_pair`
 
 

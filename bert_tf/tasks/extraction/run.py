@@ -158,8 +158,8 @@ def make_chunks(
 ) -> Iterator[list[lines.Example]]:
     """Yields the examples in chunks of whole batches whose outputs fit into memory.
 
-    A chunk ends with the batch whose outputs, padding included, reach `max_bytes`, or after
-    `CHUNK_BATCHES` batches. Examples are padded to one of `lengths`, in ascending order.
+    A chunk ends with the batch in which the chunk's outputs, padding included, reach `max_bytes`,
+    or after `CHUNK_BATCHES` batches. Examples are padded to one of the ascending `lengths`.
     """
     chunk: list[lines.Example] = []
     num_bytes = 0
