@@ -17,7 +17,7 @@ from bert_tf.tasks.arguments import received
 def array_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], model: keras.Model
 ) -> dict[str, Any]:
-    """Returns a Keras method's arguments by name: lists as arrays, without text features."""
+    """Returns a Keras method's arguments by name, with lists as arrays and no text features."""
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})  # options that `fit` passes to `evaluate`
     given |= _arrays(given.get("x"), given.get("y"), model)
@@ -89,7 +89,7 @@ def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
 
 
 def _array(value: Any) -> Any:
-    if hasattr(value, "to_numpy"):  # pandas, polars, Arrow; Keras lacks some of their types
+    if hasattr(value, "to_numpy"):  # pandas, polars, Arrow; Keras does not know all their types
         return np.asarray(value)
     first = value
     while isinstance(first, list | tuple) and first:

@@ -66,7 +66,7 @@ def join_windows(
 ) -> np.ndarray:
     """Returns the mean or maximum over each text's windows: float [windows, ...] -> [texts, ...].
 
-    `counts` are the numbers of windows of the texts. With `add_up`, values are probabilities that
+    `counts` has the number of windows of each text. With `add_up`, values are probabilities that
     sum to 1 on the last axis, so maxima are divided by their sum. A single window is not changed.
     """
     if not len(counts):

@@ -19,7 +19,7 @@ class Head(NamedTuple):
 
     shown: str  # its name in descriptions
     trained_by: str  # the program that trains it
-    biases: tuple[str, ...] = ()  # BERT's and ELECTRA's; all zero if the head was never trained
+    biases: tuple[str, ...] = ()  # names in BERT and ELECTRA; zero if the head was never trained
     rows: str = ""  # its class of rows, as MODULE.CLASS in the task's folder
     model: str = ""  # the class of its Keras model, likewise
     takes_num_labels: bool = False  # whether that class takes the number of labels

@@ -28,14 +28,14 @@ class Rows:
 
     task: ClassVar[str]  # its name in `registry.TASKS`
     head: ClassVar[str]  # see `Pretrained.heads`; "" for a model without a head
-    inputs: str = "texts"  # what x and y (`targets`) of `fit` are, for messages
+    inputs: str = "texts"  # what messages call x; `targets` is the same for y
     targets: str = "labels"
-    # of x's first tensor and of y in a row of a tf.data.Dataset
+    # The ranks of x's first tensor and of y in a row of a tf.data.Dataset.
     ranks: ClassVar[tuple[int, int]] = (0, 0)
     multi_label: ClassVar[bool] = False  # whether an example can have several labels
     predict_options: ClassVar[frozenset[str] | None] = None  # None for the options of the task
     left_out: ClassVar[Mapping[str, str]] = {}  # options that do not work on rows -> the reason
-    # in the order of the logits; None if unknown or without classes
+    # The classes in the order of the logits; None if they are unknown or there are none.
     labels: tuple[str, ...] | None = None
 
     def names(self, purpose: str) -> tuple[str, str]:

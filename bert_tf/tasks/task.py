@@ -60,7 +60,7 @@ class Start:
     config: BertConfig
     tokenizer: Tokenizer
     vocabulary: Mapping[str, str | bytes]  # file name -> content; see `write_model_files`
-    # assigns the weights; None to read `init_checkpoint`
+    # Assigns the weights; None to read `init_checkpoint`.
     initialize: Callable[[Mapping[str, tf.Variable]], None] | None = None
     folder: str | None = None  # the model's folder, if `init_checkpoint` does not name it
 
@@ -118,7 +118,7 @@ class FineTuningTask:
         return None
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Any) -> None:
-        """Changes the examples before they are encoded; `labels` are from the method `labels`."""
+        """Checks or changes the examples before encoding; `labels` are from the method `labels`."""
 
     def reads(self, examples: Sequence[Any]) -> str | None:
         """Returns the `reads` of the model's `ModelInput`, such as "pairs"."""

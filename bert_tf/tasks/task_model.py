@@ -255,8 +255,8 @@ class TaskModel(Savable, keras.Model):
         Args:
             filepath: the folder to write.
             *args, **kwargs: see `keras.Model.export`.
-            input_signature: None for a dictionary of all inputs, int32 of any size, except the
-                inputs for packed rows.
+            input_signature: None for a dictionary of all inputs except those for packed rows, each
+                int32 of any size.
         """
         names = (*self.required_inputs, *OPTIONAL_INPUTS)
         signature = input_signature or [model_signature(names, self.input_rank)]

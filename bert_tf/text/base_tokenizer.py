@@ -55,7 +55,7 @@ def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> lis
 
 @functools.lru_cache(1 << 16)
 def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
-    # A character gives as many characters by itself as in its word, though not always the same
+    # On its own a character becomes as many characters as in its word, though not always the same
     # ones: the sigma at a word's end and the order of combining marks depend on the neighbours.
     return len("".join(basic.tokenize(char)))
 
@@ -160,7 +160,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def after_lowering(self) -> "Tokenizer":
-        """Returns a tokenizer that first lower-cases each character, but not added tokens.
+        """Returns a tokenizer that first lower-cases each character, except in added tokens.
 
         Accents are kept if they were kept before.
         """

@@ -1,4 +1,4 @@
-"""Text to ids by the package `tokenizers`: byte-level BPE, and SentencePiece models of fairseq.
+"""Byte-level BPE and fairseq's SentencePiece models, encoded with the package `tokenizers`.
 
 In a BPE, as in RoBERTa and GPT-2, the bytes of a text are merged into pieces, so every text can be
 encoded unchanged. A space belongs to the word after it. fairseq puts its special tokens around the
@@ -129,14 +129,14 @@ class BytePairTokenizer(Tokenizer):
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
-        """Ids of pieces that continue a word, which do not begin with a space."""
+        """Ids of pieces that continue a word: those that do not begin with a space."""
         inside = (piece for piece in self.vocab if not piece.startswith(self._space))
         added = {*SPECIAL_TOKENS, *self.settings.added_vocabulary}
         return frozenset(self.vocab[piece] for piece in inside if piece not in added)
 
     @functools.cached_property
     def never_drawn(self) -> frozenset[int]:
-        """Ids of special tokens. A random <pad> has no position, so it would shift later tokens."""
+        """Ids of special tokens. A random <pad> has no position, so later positions would shift."""
         return frozenset(self.vocab[token] for token in SPECIAL_TOKENS if token in self.vocab)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
+"""Records and checks the casing of models: whether they were trained on lower-cased text.
 
 A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So each saved model
 records it as Hugging Face's `do_lower_case` in `tokenizer_config.json`.
@@ -143,7 +143,7 @@ def check_casing(
 
 
 def model_folders(init_checkpoint: str | None, output_dir: str | None) -> list[str]:
-    """Returns the folders of the models that a run starts from: `output_dir`, `init_checkpoint`'s.
+    """Returns the folders that a run starts from: `output_dir`, and the one of `init_checkpoint`.
 
     `output_dir` is left out if the run stopped before its first checkpoint.
     """

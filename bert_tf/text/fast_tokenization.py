@@ -180,7 +180,7 @@ class FastTokenizer(Tokenizer):
         return " ".join(text.split())
 
     def _load_ascii_encoder(self, texts: Sequence[str]) -> _Encoder | None:
-        """Returns tensorflow-text's encoder; None if missing, or loading is not worth it yet."""
+        """Returns tensorflow-text's encoder; None if it is missing or not worth loading yet."""
         if not self._is_loaded:
             self._num_characters += sum(map(len, texts))
             if self._num_characters < _LOAD_AFTER or not sys.modules.get("tensorflow"):
@@ -231,7 +231,7 @@ def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | Non
         return None  # tensorflow-text needs at least one
     tokens.append(wordpiece.unk_token)
     ids_of_tokens = np.array([reference.vocab[token] for token in tokens], np.int32)
-    # The tokenizer's model is a constant, which each call on a GPU would copy back.
+    # The tokenizer's model is a constant, which each call would copy back from a GPU.
     with tf.device("CPU:0"):
         tokenizer = tensorflow_text.FastBertTokenizer(
             tokens,

@@ -107,7 +107,7 @@ def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> s
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
     """Returns a digest of a vocabulary's ids; it does not depend on the kind of file."""
-    text = json.dumps(sorted(vocab.items()))  # existing manifests have the digest of this
+    text = json.dumps(sorted(vocab.items()))  # keep this form: manifests store its digest
     return f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -71,7 +71,7 @@ class TokenCounts:
 
 
 def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
-    """Counts the tokens of a text; `word_counts`: word -> how often the text has it."""
+    """Counts the tokens of a text; `word_counts`: word -> how often it occurs."""
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     uses: collections.Counter[str] = collections.Counter()
     split = 0
@@ -168,8 +168,7 @@ class _SplitText:
         tokenizer = tokenization.WordpieceTokenizer(self.vocab)
         self.split, self._unknown = tokenizer.tokenize, [tokenizer.unk_token]
         self._lengths = [len(self.split(word)) for word in self._words]
-        # All words in one string, each after a line end, for fast search of the words with an
-        # entry.
+        # All words in one string, each after a line end: finding the words with an entry is fast.
         self._text = "".join(f"\n{word}" for word in self._words)
         self._starts = [0, *itertools.accumulate(1 + len(word) for word in self._words)]
 

@@ -1,4 +1,4 @@
-"""`SentencePieceTokenizer`: text to the ids of a SentencePiece model, as in ALBERT.
+"""`SentencePieceTokenizer`: converts text to the ids of a SentencePiece model, as in ALBERT.
 
 ALBERT simplifies the text, `sentencepiece` splits it, and then numbers are split once more
 (original: google-research/albert, tokenization.py).
@@ -37,7 +37,7 @@ _QUOTES_OR_CHARACTER = re.compile(r"``|''|.", re.DOTALL)
 def preprocess_text(
     text: str, lower: bool = False, keep_accents: bool = False, remove_space: bool = True
 ) -> str:
-    """Returns the text with single spaces and without combining marks (original: the same name).
+    """Returns the text with single spaces and without combining marks (same name in the original).
 
     `remove_space=False` keeps the white space, `keep_accents=True` all other characters.
     """
@@ -246,7 +246,7 @@ def _load(model: bytes, model_file: str) -> Any:
     """Returns the model of the package `sentencepiece`."""
     import sentencepiece  # slow to import
 
-    sentencepiece.set_min_log_level(1)  # no line for a model without a map of characters
+    sentencepiece.set_min_log_level(1)  # no log line if a model has no map of characters
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:

@@ -53,7 +53,7 @@ def truncate_pair(
     """Truncates two sequences at random ends; returns (start_a, end_a, start_b, end_b) to keep.
 
     Drops one token at a time from the longer sequence (b if equal), at its front or its back with
-    equal probability; each token takes one random number (original: `truncate_seq_pair` in
+    equal probability; each drop takes one random number (original: `truncate_seq_pair` in
     create_pretraining_data.py).
     """
     start_a, end_a, start_b, end_b = 0, length_a, 0, length_b

@@ -108,7 +108,7 @@ def _config_keys(kind: str) -> JsonKeys:
 
 
 def read_tokenizer_config(folder: str) -> dict[str, Any]:
-    """Reads a folder's `tokenizer_config.json`, {} without one; UserError if it is damaged."""
+    """Reads a folder's `tokenizer_config.json`; {} if it is missing, UserError if damaged."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config: dict[str, Any] = read_checked(path)
     if not isinstance(config.get(DO_LOWER_CASE), bool | None):
@@ -271,7 +271,7 @@ def _tokens(
             for value in values if isinstance(values, list) else [values]:
                 added = _token(value, path)
                 known = found.get(added.content, added)
-                # transformers 5 then takes the flags of added_tokens.json.
+                # For these tokens transformers 5 takes the flags of added_tokens.json.
                 stays = source is tokens_map and key == MORE_TOKENS and added.content in ids
                 if not stays:
                     found[added.content] = dataclasses.replace(added, token_id=known.token_id)

@@ -32,7 +32,7 @@ class AddedToken:
 
 
 class AddedTokens:
-    """Finds tokens in texts; `normalizer`, of the package `tokenizers`, normalizes them first."""
+    """Finds tokens in texts; `normalizer`, of the package `tokenizers`, normalizes texts first."""
 
     def __init__(self, tokens: Sequence[AddedToken], normalizer: Any):
         # Every text between two tokens is one unknown token of this model.
@@ -124,7 +124,7 @@ class TokenizerSettings:
 
     The defaults are google-research's. `do_lower_case` is missing, since it is a flag of the
     programs. The first four are arguments of `tokenization.BasicTokenizer`; `keep_accents` and
-    `remove_space`, of `sentence_pieces.preprocess_text`.
+    `remove_space` are arguments of `sentence_pieces.preprocess_text`.
     """
 
     strip_accents: bool | None = None

@@ -27,8 +27,8 @@ from bert_tf.text.tokenizer_settings import (
     WORD_PIECES,
 )
 
-# Names of a model's vocabulary in its folder. The last two are used by ALBERT's released models and
-# by Hugging Face.
+# Names of a model's vocabulary in its folder. The last two are from ALBERT's released models and
+# from Hugging Face.
 _RENAMED = ("30k-clean.model", "spiece.model")
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, FAIRSEQ_PIECES, *_RENAMED)
 

@@ -39,7 +39,7 @@ class Question:
 
 
 def read_questions(path: str, labelled: bool) -> list[Question]:
-    """Reads columns sent1, sent2, ending0 to ending3 and, if `labelled`, label of a csv file."""
+    """Reads a csv file with columns sent1, sent2, ending0 to ending3 and, if `labelled`, label."""
     place = tables.place_of(path)
     rows = tables.read_table(path, ",", has_header=True, advice="")
     names = rows[0][1]
@@ -74,7 +74,7 @@ def _label(text: str, place: str) -> int:
 
 
 class QuestionEncoder(ExampleEncoder):
-    """Turns a question with `num_choices` endings into one record (label 0 if it is unknown).
+    """Turns a question with `num_choices` endings into one record; an unknown label becomes 0.
 
     If a pair is too long, the longer text is truncated at its end, one token at a time.
     """
@@ -108,7 +108,7 @@ class QuestionEncoder(ExampleEncoder):
 
 
 class MultipleChoiceRows(Rows):
-    """Rows of x: (text, choices), or (text, the beginning of all choices, choices)."""
+    """Rows of x: (text, choices), or (text, the common beginning of the choices, choices)."""
 
     task = "multiple_choice"
     head = "multiple_choice"

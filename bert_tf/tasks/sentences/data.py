@@ -46,7 +46,7 @@ def read_sentences(
 ) -> list[Sentences]:
     """Reads the sentences of a table's rows.
 
-    `columns` are names of columns by their flags (`text_a_column` and so on). Scores are from
+    `columns` maps flags (`text_a_column` and so on) to names of columns. Scores are from
     -score_scale to score_scale; None for no bounds. An empty row before an example is skipped,
     or an error if `refuse_empty`. `unread_scores` is a column with scores that `loss` does not
     read; see `check_unread_scores`.

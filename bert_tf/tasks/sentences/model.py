@@ -122,7 +122,7 @@ class SentenceModel(TaskModel):
         triplet_margin: for "triplet": by how much the cosine of the first two texts should exceed
             the cosine of the first and the third.
         matryoshka_dims: sizes that vectors are truncated to. The loss is the sum of the losses of
-            all sizes (https://arxiv.org/abs/2205.13147). (): whole vectors.
+            all sizes (https://arxiv.org/abs/2205.13147). () for whole vectors.
         **options: see `BertModel`.
 
     Raises:
@@ -206,7 +206,7 @@ class SentenceModel(TaskModel):
     def _example_losses(
         self, vectors: tf.Tensor, features: Features, related: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns each example's loss and correctness, float32 [B]; no correctness for `cosine`."""
+        """Returns each example's loss and whether it is right (None for `cosine`), float32 [B]."""
         if self.loss_name == TRIPLET:
             return triplet_losses(vectors, self.triplet_margin)
         if self.loss_name == COSINE:

@@ -92,7 +92,7 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
             (TRIPLET, "negative_column", "the third text of a triplet"),
             (TEACHER, "teacher_checkpoint", "the model whose vectors are learned"),
         ):
-            # Examples in memory have no columns, so their settings lack these flags.
+            # Examples in memory have no columns, so their settings lack --negative_column.
             if self.do_train and self.loss == loss and not getattr(self, flag, True):
                 raise UserError(f"--loss={loss} needs --{flag}, {what}. Add --{flag}")
         self.sizes  # noqa: B018  # checks them

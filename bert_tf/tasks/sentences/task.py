@@ -53,7 +53,7 @@ def retrieval_scores(
 
     Args:
         queries: float32 [queries, H], vectors of length 1.
-        texts: float32 [..., H], the vectors in chunks.
+        texts: chunks of vectors, float32 [texts, H] each.
         relevant, itself: see `Corpus`; a query's own text never counts as found, as in BEIR.
     """
     nearest = {size: _Nearest(len(relevant)) for size in (None, *sizes)}
@@ -169,7 +169,7 @@ class Corpus(ExampleSet):
 
     queries: Queries | None = None
     relevant: Sequence[Mapping[int, float]] = ()  # for each query, text number -> relevance
-    itself: Sequence[int] = ()  # for each query, the number of the equal text; -1 for none
+    itself: Sequence[int] = ()  # for each query, the number of the text with its _id; -1 for none
 
 
 class SentenceTask(FineTuningTask):

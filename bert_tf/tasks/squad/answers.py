@@ -204,7 +204,7 @@ def _add_prediction(
 
 
 def null_odds(best: Candidate | None, null_score: NullScore) -> float:
-    """Returns the score of "no answer" minus the best answer's, or a classifier's logit."""
+    """Returns the score of "no answer" minus the best answer's; with a classifier, its logit."""
     if not best:
         return NO_OTHER_ANSWER
     value, is_odds = null_score
@@ -266,7 +266,7 @@ def _token_spans(
 
 
 def _pairs(logits: WindowLogits, window: ContextWindow, n_best_size: int) -> list[np.ndarray]:
-    """Returns starts, ends, start logits and end logits: pairs of the n best, or the beam."""
+    """Returns starts, ends and the logits of both: all pairs of the n best, or the beam."""
     if (beam := logits.beam) is not None:
         size = beam.ends.shape[-1]
         scores = np.float64(beam.start_scores), np.float64(beam.end_scores)

@@ -218,7 +218,7 @@ def _answer_tokens(
 
 
 def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the answer's first and last position in the sequence; 0, 0 if it is outside."""
+    """Returns the answer's first and last position in the sequence; 0, 0 if outside the window."""
     first, length = window.span
     if answer is None or answer[0] < first or answer[1] >= first + length:
         return 0, 0

@@ -30,7 +30,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(answer: str, prediction: str) -> float:
-    """Returns 1.0 if both texts are equal when normalised, else 0.0."""
+    """Returns 1.0 if both texts are equal when normalized, else 0.0."""
     return float(normalize_answer(answer) == normalize_answer(prediction))
 
 

@@ -24,7 +24,7 @@ _SCRIPTS = (
     (0x0E00, 0x0FFF),  # Thai, Lao, Tibetan
     (0x1000, 0x109F),  # Burmese
     (0x1780, 0x17FF),  # Khmer
-    (0x1950, 0x19FF),  # Tai Le, New Tai Lue, symbols of Khmer
+    (0x1950, 0x19FF),  # Tai Le, New Tai Lue, Khmer symbols
     (0x1A20, 0x1AAF),  # Tai Tham
     (0x3000, 0x312F),  # CJK punctuation, Hiragana, Katakana, Bopomofo
     (0x31A0, 0x31BF),  # more Bopomofo
@@ -138,7 +138,7 @@ _CACHED_WORDS = 1 << 16
 
 
 class FinalText:
-    """Finds a predicted text, which the tokenizer has normalised, in the original words.
+    """Finds a predicted text, which the tokenizer has normalized, in the original words.
 
     Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". If words
     and tokens have the same number of characters, not counting spaces, character i of the words
@@ -154,7 +154,7 @@ class FinalText:
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
-        """Returns the text's start and end in `" ".join(words)`; if not found, of all the words."""
+        """Returns the text's start and end in `" ".join(words)`; the whole range if not found."""
         original = " ".join(words)
         tokenized = " ".join(filter(None, map(self._tokenize, words)))
         start = tokenized.find(predicted_text)

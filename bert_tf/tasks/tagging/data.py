@@ -33,7 +33,7 @@ class Sentence:
     words: list[str]
     tags: list[str] | None  # None if the file has no tags
     document: int  # Index of its document. Without `-DOCSTART-` lines every sentence is a document.
-    weight: float | None = None  # of each of its words, in losses and scores; None for 1
+    weight: float | None = None  # of each word, in losses and scores; None for 1
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
@@ -151,7 +151,7 @@ def make_windows(
     document_context: bool,
     stride: int | None = None,
 ) -> Iterator[TaggedWindow]:
-    """Yields the windows of a document, each word of which is tagged in exactly one window.
+    """Yields the windows of a document; each word is tagged in exactly one window.
 
     Each sentence has a window, filled up on both sides with whole words from the sentence or, with
     `document_context`, the document. A sentence that is too long is split into parts of at most

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 # The letters before the types, for the start, inside and end of an entity, and for a single word.
-_SCHEMES = ("BILU", "BIES", "BMES", "BMEW")  # BILOU, IOBES (BIOES) and Chinese corpora's
+_SCHEMES = ("BILU", "BIES", "BMES", "BMEW")  # BILOU, IOBES (BIOES), and two of Chinese corpora
 _STARTS, _ENDS = frozenset("BUSW"), frozenset("LEUSW")
 
 
@@ -16,7 +16,7 @@ def scheme_tags(labels: Sequence[str]) -> list[str]:
     """Converts the classes of a tagger to tags that `entities` reads.
 
     Unless all classes except O are tags of one scheme, a class that does not begin with `B-` or
-    `I-` is a type without a start: `I-CLASS`.
+    `I-` is taken as an entity type and becomes `I-CLASS`.
     """
     prefixes = {label[:2] for label in labels if label != "O"}
     if any(prefixes <= {f"{letter}-" for letter in scheme} for scheme in _SCHEMES):

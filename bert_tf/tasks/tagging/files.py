@@ -30,7 +30,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
     """Reads CoNLL files.
 
     It writes the tag of each word to predictions.txt and sentences with tags to predictions.tsv. If
-    the file has tags, scores go to test_results.txt, test_report.txt and test_errors.tsv.
+    the file has tags, it also writes test_results.txt, test_report.txt and test_errors.tsv.
     """
 
     def __init__(self, settings: TaggingSettings):
@@ -53,7 +53,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
         labels = self._choose_labels(super().labels(sets), training)
         for purpose, (found,) in sets.items():
             if purpose == "eval" and self.settings.dev_fraction:
-                purpose = "train"  # the training file has the examples
+                purpose = "train"  # the examples are from the training file
             unknown = sorted(_tags(found.sentences) - set(labels))
             path, flag = self._file(purpose)
             others = [label for label in labels if not data.is_tag(label, self.letters)]
@@ -135,8 +135,8 @@ def write_tables(
 ) -> None:
     """Writes NAME.tsv and, if the sentences have tags, the errors and a report.
 
-    `errors.tsv` has the sentences with the largest loss of a word first. If NAME is `predictions`,
-    the files are `test_errors.tsv` and `test_report`.
+    `errors.tsv` has the wrongly tagged sentences, sorted by the largest loss of a word, highest
+    first. If NAME is `predictions`, the files are `test_errors.tsv` and `test_report`.
     """
     known = sentences[0].tags is not None
     stream = iter(losses)

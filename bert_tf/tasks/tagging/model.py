@@ -66,7 +66,7 @@ class Direction(Savable, keras.layers.Layer):
 
 @register
 class BidirectionalLstm(Savable, Composite):
-    """An LSTM from left to right and one from right to left, outputs concatenated.
+    """An LSTM from left to right and one from right to left, with concatenated outputs.
 
     Padding leaves the state unchanged, so the outputs at tokens do not depend on it. The state and
     the gates are float32 under every dtype policy.
@@ -230,8 +230,8 @@ class TaggingModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
-        The accuracy is (correct predictions, words), float32 [] each.
-        `label_weights` and `example_weight` weight the loss and both numbers.
+        The accuracy is the share of words with the correct label.
+        `label_weights` and `example_weight` weight the loss and the accuracy.
         """
         label_ids, weights = features["label_ids"], _word_weights(features)
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))

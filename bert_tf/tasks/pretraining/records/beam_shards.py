@@ -72,7 +72,7 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
 def create_shards_with_beam(settings: PretrainingDataSettings, options: PipelineOptions) -> None:
     """Writes the missing shards, with options from `pipeline_options`.
 
-    For DirectRunner, the default, the pipeline runs in Beam's FnApiRunner: DirectRunner itself
+    With DirectRunner, the default, the pipeline runs in Beam's FnApiRunner: DirectRunner itself
     would first download a program to run the pipeline.
     """
     _, names, files = shards.begin_shards(settings)
@@ -87,7 +87,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     except ValueError as error:  # the runner needs an option that is missing
         raise UserError(f"Beam's options for --runner={runner}: {error}") from error
     sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
-    counts_repeated = not runner.endswith("DaskRunner")  # otherwise Dask writes no shard
+    counts_repeated = not runner.endswith("DaskRunner")  # with this count Dask writes no shard
     _add_steps(pipeline, sources, settings, frozenset(missing), counts_repeated)
     for name in _TELL_ERRORS_TWICE:
         python_logging.getLogger(name).setLevel(python_logging.CRITICAL)
@@ -139,7 +139,7 @@ def _add_steps(
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:
-    """Returns a pipeline's counters; empty if the runner does not count, such as Dask's."""
+    """Returns a pipeline's counters; empty if the runner, such as Dask's, does not count."""
     counts: collections.Counter[str] = collections.Counter()
     with contextlib.suppress(NotImplementedError):
         found = result.metrics().query(MetricsFilter().with_namespace(_NAMESPACE))

@@ -31,8 +31,8 @@ from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import load_tokenizer, vocabulary_files
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
-# Wikipedia's articles give 45%. Documents of two sentences give a third: if the second text is
-# random, the unused sentence begins the next pair, whose second text is random again.
+# 45% of the pairs from Wikipedia are real, and a third of the pairs from documents of two
+# sentences: if the second text is random, the unused sentence begins another random pair.
 _LEAST_REAL_PAIRS = 0.3
 _MOST_LOST_TOKENS = 0.05
 _MOST_UNKNOWN = 0.1
@@ -76,7 +76,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
 def no_heldout(
     settings: PretrainingDataSettings, num_documents: int | None, num_heldout: int
 ) -> UserError:
-    """Returns the error if all documents are held out, or none; `num_documents` may be unknown."""
+    """Returns the error for holding out all documents or none; `num_documents` may be unknown."""
     number = "" if num_documents is None else f"{num_documents} "
     share, end = ("all", "are held out") if num_heldout else ("none", "is")
     return UserError(

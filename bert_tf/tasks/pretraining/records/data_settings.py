@@ -130,7 +130,7 @@ class PretrainingDataSettings(TextSettings):
         at_most=MAX_LENGTH,
         needs="pack",
     )
-    # `at_least` is [CLS], a token, [SEP], a token, [SEP].
+    # The minimum is [CLS], a token, [SEP], a token and [SEP].
     max_seq_length: int = Group.DATA.setting(
         128,
         help="Length of a sequence in word pieces, with [CLS] and two [SEP].",

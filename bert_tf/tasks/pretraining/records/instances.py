@@ -15,7 +15,7 @@ from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP
 from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
-_TAKEN = 1 << 16  # numbers in `Documents.taken`, 512 KB, before the tokens are marked as used
+_TAKEN = 1 << 16  # numbers in `Documents.taken` (512 KB) after which its tokens are marked as used
 
 # (document, start, end): the document's tokens from `start` to before `end`.
 Part = tuple[Document, int, int]
@@ -109,7 +109,7 @@ class Pairs:
             other_index = self._rng.randint(0, len(self._documents) - 1)
             if other_index != index:
                 break
-        # After ten tries, or if there is only one document, it may be the same document.
+        # If every try drew `index`, the text comes from the same document.
         other = self._documents[other_index]
         sentence = self._rng.randint(0, other.num_sentences - 1)
         start = other.edge(sentence)

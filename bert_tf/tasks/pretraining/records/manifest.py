@@ -47,7 +47,7 @@ class RecordCounts:
     tokens: int = 0
     lost_tokens: int = 0  # in no record
     instances: int = 0  # records before packing
-    real_pairs: int = 0  # instances whose second text follows the first; 0 with --objective=mlm
+    real_pairs: int = 0  # instances whose second text follows the first; 0 with mlm and electra
 
 
 def manifest_file(path: str) -> str:

@@ -201,7 +201,7 @@ class NgramMasks(Masks):
     ) -> list[int]:
         """Returns the positions of n-grams, at most `num_to_choose`, and adds them to `taken`.
 
-        `order` numbers the words to try as first words. As in the original, a length is drawn for
+        `order`: indices of the words to begin n-grams at. As in the original, a length is drawn for
         each, even if the word is taken, and an n-gram that does not fit loses words at its end.
         """
         chosen: list[int] = []

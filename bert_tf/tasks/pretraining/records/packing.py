@@ -96,7 +96,7 @@ def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> str:
 
 
 def rows_of(lengths: Sequence[int], packs: Sequence[Pack], seed: int) -> Iterator[list[int]]:
-    """Yields the numbers of the sequences in each row, the longest sequence first.
+    """Yields the indices of the sequences in each row, the longest sequence first.
 
     The seed determines the order of the rows. Sequences of the same length keep their order. Takes
     about 24 bytes of memory for each sequence and for each row.

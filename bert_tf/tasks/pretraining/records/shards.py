@@ -277,7 +277,7 @@ class DocumentSpill(SpillFile):
         self.add(document.text)
 
     def lines(self, shard: int) -> Lines:
-        """Yields batches of lines of a shard's documents, with an empty line after each."""
+        """Yields the lines of a shard's documents in batches; an empty line ends each document."""
         lines: list[str] = []
         for text in self.read(number for _, _, number in sorted(self._documents[shard])):
             lines += text.decode().split("\n")

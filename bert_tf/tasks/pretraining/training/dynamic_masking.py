@@ -124,7 +124,7 @@ def _choose_words(
     sizes = _sums(tf.ones_like(word_ids), word_ids, length)
     owners = tf.math.floordiv(_sums(sequences, word_ids, length), tf.maximum(sizes, 1))
     order = _shuffled(keys, numbers, sizes > 0, owners)
-    # Now in the random order, in which the words of a sequence are next to each other.
+    # From here on in the random order: the words of a sequence are next to each other.
     sizes = tf.gather(sizes, order, batch_dims=1)
     owners = tf.gather(owners, order, batch_dims=1)
 
@@ -252,7 +252,7 @@ class ElectraMasking:
         # In float32, rounding halves to even, as in the original.
         wanted = tf.cast(tf.round(num_tokens * self.mask_prob), tf.int32)
         wanted = tf.clip_by_value(wanted, 1, limit)
-        # A departure: the original's logarithm of 0 / 0 would choose any place.
+        # A departure from the original, whose logarithm of 0 / 0 would choose any place.
         wanted = tf.where(tf.reduce_any(self.candidates(features), axis=1), wanted, 0)
         real = tf.cast(tf.range(limit) < wanted[:, tf.newaxis], tf.int32)  # [B, P]
         positions *= real

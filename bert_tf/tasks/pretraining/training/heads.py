@@ -106,7 +106,7 @@ class NextSentence(Savable, keras.layers.Layer):
         self.output_bias = self.add_weight((2,), "zeros", name="output_bias", **options)
 
     def call(self, pooled_output):
-        """Returns logits, float32 [B, 2], of the pooled output, float [B, H]; B*K if packed."""
+        """Returns logits, float32 [B, 2], of pooled outputs, float [B, H]; B*K rows if packed."""
         return linear(pooled_output, self.output_weights.value, self.output_bias.value)
 
 

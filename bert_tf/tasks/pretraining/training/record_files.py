@@ -28,7 +28,7 @@ from bert_tf.tasks.pretraining.schema import (
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 _SAMPLE = 1000  # records to check before a run
-# Records from which the mean number of sequences is estimated, in a second. For Wikipedia, whose
+# Records to estimate the mean number of sequences from, which takes a second. For Wikipedia, whose
 # rows mostly have one or two sequences and sometimes twelve, the error is below 1%.
 _PACKED_SAMPLE = 10_000
 
@@ -139,7 +139,7 @@ class FittingRecords:
     batches: RecordBatches  # a row of packed records counts as a sequence
 
     def phase(self, flops: Callable[[RecordBatches], int]) -> Phase:
-        """Returns the training phase of these records; `flops` counts a step's matrix products."""
+        """Returns the training phase of these records; `flops` counts a step's operations."""
         step, known = self.batches, flops(self.batches)
         work = Work(step.batch_size, step.max_seq_length, lambda length: known)
         count, exact = estimate_records(self.source["files"], self.ends)
@@ -177,7 +177,7 @@ def fit(
     parts: int,
     batch_flag: str,
 ) -> FittingRecords:
-    """Checks that records fit the model and the flags; `Records.check_kind` has passed.
+    """Checks that records fit the model and the flags; call `Records.check_kind` first.
 
     `limits`: feature -> (the model's limit of its values, name of the limit). `parts`: number of
     equal parts that a batch is computed in.

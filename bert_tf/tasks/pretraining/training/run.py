@@ -50,7 +50,7 @@ class Vocabulary:
     def open(
         cls, path: str, config: BertConfig, needs_mask: bool, folder: str, model: str | None
     ) -> Self:
-        """Reads a vocabulary, whose size must fit `config`, and its casing if `folder` tells it."""
+        """Reads a vocabulary, whose size must fit `config`, and its casing if `folder` has it."""
         hugging_face = read_as_hugging_face(path, model)
         tokenizer = load_tokenizer(path, False, needs_mask, hugging_face)
         vocab, files = tokenizer.vocab, read_vocabulary(path, hugging_face)
@@ -166,7 +166,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
             num_steps, hours = settings.phases[0].num_steps, settings.max_hours
             budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
             schedule = budget.schedule
-            phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # the budget ends it
+            phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # ended by the budget
         trainer = job.make_trainer(run, schedule, budget=budget)
         evaluator = Evaluator(trainer.objective, strategy)
         results: dict[str, float | int] = {}

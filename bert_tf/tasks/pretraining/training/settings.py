@@ -215,7 +215,7 @@ class PretrainingSettings(TrainingSettings):
 class DistillationSettings(PretrainingSettings, TeacherSettings):
     """Settings of run_distillation.
 
-    The defaults of the losses are DistilBERT's; names as in transformers' research project.
+    The losses' defaults are DistilBERT's, and their names are from transformers' research project.
     """
 
     objective: ClassVar[str] = MLM  # not a flag: DistilBERT drops next sentence prediction
