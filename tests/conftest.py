@@ -72,6 +72,13 @@ def eager():
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture(scope="module")
+def eager_if_quick(request):
+    """The fixture `eager` if -m is "not slow". Slow tests trace and compile as programs do."""
+    if request.config.option.markexpr == "not slow":
+        request.getfixturevalue("eager")
+
+
 @pytest.fixture
 def warnings(monkeypatch):
     """A list that gets the text of each absl warning, as of a model that gave none yet."""

@@ -29,7 +29,7 @@ from tests.support.pretraining_runs import (
 )
 from tests.support.refusals import refusal, refuses
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 LAYERS = 3
 

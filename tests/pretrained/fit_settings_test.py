@@ -28,7 +28,7 @@ from bert_tf.tasks.sentences.data import SentenceRows
 from tests.support.exported_heads import write_head
 from tests.support.refusals import refusal
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 PAIRS = [("a cat", "the cat"), ("a dog", "it rained")]
 

@@ -23,7 +23,7 @@ from tests.support.model_folders import random_weights, write_model
 from tests.support.refusals import refusal
 from tests.support.registered_tasks import task_with
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 FLAGS = {"max_seq_length": 24, "train_batch_size": 2, "num_train_epochs": 1.0, "do_train": True}
 FLAGS |= {"learning_rate": 1e-2, "length_buckets": "none"}

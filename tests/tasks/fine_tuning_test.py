@@ -33,7 +33,7 @@ from tests.support.refusals import refusal, refuses
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 THREE_STEPS = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0}

@@ -23,6 +23,8 @@ from tests.support.refusals import refusal, refuses
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
+
 
 @pytest.mark.parametrize(
     "sizes, fraction, expected",

@@ -179,7 +179,7 @@ def classify(reviews, tmp_path, **changes):
     run_in(reviews, "classification", **{**REVIEWS, **flags, **changes})
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("eager_if_quick")
 def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(tmp_path):
     reviews, export = write_reviews(tmp_path), str(tmp_path / "export")
     saved = {"export_dir": export, "evaluate_every_steps": 1, "keep_best": True}

@@ -88,7 +88,7 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("eager_if_quick")
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
     """Its --export_dir, and its --output_dir with the configuration and the vocabulary."""
     out, export = str(tmp_path / "out"), str(tmp_path / "export")

@@ -26,7 +26,7 @@ from tests.support.record_files import read_sequences
 from tests.support.registered_tasks import run_in, task_with
 from tests.support.small_sentences import write_sentences
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 COLUMNS = {"text_a_column": "one", "text_b_column": "other", "label_column": "score"}
 IN_BATCH = {"do_train": True, "loss": "in_batch_negatives"}

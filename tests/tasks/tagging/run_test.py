@@ -18,7 +18,7 @@ from tests.support.pretraining_runs import run, write_config
 from tests.support.refusals import refuses
 from tests.support.registered_tasks import run_in
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
 TRAIN = """-DOCSTART- -X- O

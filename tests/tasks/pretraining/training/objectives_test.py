@@ -26,7 +26,7 @@ from tests.support.pretraining_runs import (
 )
 from tests.support.refusals import refuses
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.usefixtures("eager_if_quick")
 
 
 @pytest.fixture(scope="module")
