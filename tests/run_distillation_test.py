@@ -207,9 +207,9 @@ WRONG = [
     ),
     (
         {"student": {"model_type": "roberta"}},
-        "only if both are models of one kind (DistilBERT is BERT): --bert_config_file describes"
-        " RoBERTa, and the teacher is BERT. Change --bert_config_file, or"
-        " give --student_layers=none for random initial weights, or --init_checkpoint",
+        "only if both are models of the same kind (a DistilBERT counts as BERT):"
+        " --bert_config_file describes RoBERTa, and the teacher is BERT. Change --bert_config_file,"
+        " or give --student_layers=none for random initial weights, or --init_checkpoint",
     ),
     (
         {"student": {"num_hidden_groups": 1, "num_hidden_layers": 4}, "alpha_cos": 0.0},

@@ -53,7 +53,7 @@ def get_strategy(
 
 
 def _multi_worker_strategy() -> tf.distribute.Strategy:
-    problem: Any = "it lists no machine"
+    problem: Any = "TF_CONFIG lists no machine"
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         if strategy.cluster_resolver.cluster_spec().jobs:  # or each machine would train by itself

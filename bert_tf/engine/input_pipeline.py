@@ -215,7 +215,11 @@ class TrainingInput:
             if self._can_go_on():
                 self._go_to(prefix, seed)
                 return True
-            _warn(prefix, "belongs to files with different content: it is inside a record")
+            _warn(
+                prefix,
+                "belongs to files with different content: in the new content the position is inside"
+                " a record",
+            )
         except (tf.errors.OpError, ValueError) as error:
             _warn(prefix, f"cannot be read: {record_checks.one_line(error)}")
         self._use(files, files)

@@ -42,8 +42,8 @@ def join(chunks: Iterable[Columns], *names: str) -> Columns:
         columns = [chunk[name] for chunk in chunks]
         if any(isinstance(x, list) for x in columns) or len({x.shape[1:] for x in columns}) > 1:
             raise ValueError(
-                f"the length of {name} differs between batches, so the chunks cannot be joined; go"
-                " through the examples of each chunk"
+                f"the length of {name} differs between batches, so the chunks cannot be joined;"
+                " read each chunk's examples separately"
             )
         joined[name] = np.concatenate(columns)
     return joined

@@ -64,8 +64,8 @@ def lower(function: Any, inputs: Any) -> Program:
     if count != first + len(variables):
         raise RuntimeError(
             f"TensorFlow lowered a step of {first} inputs and {len(variables)} variables to a"
-            f" program of {count} parameters: it has made a constant of an input or variable that"
-            " an assertion or a shape depends on, so the program would not read its value"
+            f" program of {count} parameters: TensorFlow made a constant of an input or variable"
+            " that an assertion or a shape depends on, so the program would ignore its later values"
         )
     results = tf.nest.map_structure(
         lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs

@@ -68,7 +68,7 @@ class Preprocessor(keras.layers.Layer):
         if isinstance(folder, Tokenizer):
             if max_seq_length is None or max_seq_length < _SHORTEST:
                 raise UserError(
-                    "With a tokenizer max_seq_length must be given, the length of each sequence:"
+                    "With a tokenizer, also give max_seq_length, the length of each sequence:"
                     f" at least {_SHORTEST}; {received(max_seq_length)}"
                 )
             self.tokenizer, self.max_seq_length = folder, int(max_seq_length)
@@ -121,8 +121,8 @@ class Preprocessor(keras.layers.Layer):
         """Returns the arguments to make the layer again, from the same folder."""
         if self._folder is None:
             raise UserError(
-                "A Preprocessor of a tokenizer cannot be saved, since the vocabulary may be"
-                " anywhere: make it from a model's folder"
+                "A Preprocessor of a tokenizer cannot be saved, since it does not know the"
+                " vocabulary's folder: make it from a model's folder"
             )
         own = {"folder": self._folder, "max_seq_length": self.max_seq_length}
         own["in_graph"] = self._in_graph is not None

@@ -46,7 +46,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     between = end * tokenizer.layout.separators
     segments = "0."
     if tokenizer.layout.second_segment:
-        segments = f"1 for the second text and its `{end}`, 0 for all else."
+        segments = f"1 for the second text and its `{end}`, 0 for everything else."
     title, packages = _FORMATS[description["format"]]
     return _fill(
         "readme.txt",
@@ -100,7 +100,7 @@ def _notes(description: Mapping[str, Any], folder: ModelFolder) -> Iterator[str]
     if head == ENCODER and settings.do_lower_case:
         yield "A text must be lower-cased before it is split into pieces."
     if head == ENCODER and settings.prompt:
-        yield f"A text needs the prompt before it: {settings.prompt!r}."
+        yield f"Put this prompt before each text: {settings.prompt!r}."
     if trained := description["trained_max_seq_length"]:
         yield f"The model was trained with at most {trained} pieces."
 

@@ -221,10 +221,14 @@ def find_weights(
             f" Missing: {listed(missing) or 'none'}; unexpected: {listed(unknown) or 'none'}"
         )
     _add_heads(graph, encoder, weights)
-    logging.info("%s has a model of %s; optimizers are left out", place, generation.generation)
+    logging.info(
+        "%s holds a model in the format of %s; the optimizer's variables are left out",
+        *(place, generation.generation),
+    )
     if others := [graph.paths[x] for x in graph.others({*inside, *weights.values()})]:
         logging.warning(
-            "%s: not used, since they belong to no known part: %s", place, listed(others)
+            "%s: not used, because no known part of a model has these variables: %s",
+            *(place, listed(others)),
         )
     sizes = {} if is_shared else {"num_hidden_layers": len(numbers)}
     if len(graph.shapes[query]) == 3:

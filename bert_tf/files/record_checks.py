@@ -182,9 +182,9 @@ def explain(
         if problem := find_problem(files, schema):
             return UserError(f"The input is wrong: {problem}")
         return OSError(
-            f"A record was wrong when it was read ({one_line(error)}), but when read again, all"
-            f" {len(files)} record files are sound: {files[0]}{', ...' * (len(files) > 1)}. Run the"
-            " command again"
+            f"A record could not be read ({one_line(error)}), but all {len(files)} record files"
+            f" were sound when read again: {files[0]}{', ...' * (len(files) > 1)}. Run the command"
+            " again"
         )
     named = [path for path in files if path in message]
     return unreadable(max(named, key=len), error) if named else error

@@ -236,7 +236,7 @@ class BertConfig:
             )
         if theirs := _HUGGING_FACE_KEYS.intersection(json_object):
             raise UserError(
-                f"this is a config.json of Hugging Face's, since it has {listed(sorted(theirs))};"
+                f"this is Hugging Face's config.json: it has {listed(sorted(theirs))};"
                 " its values mean something else in a bert_config.json (`gelu` is a different"
                 " function). Convert it with `python -m tools.convert_checkpoint`"
             )

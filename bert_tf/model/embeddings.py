@@ -26,7 +26,7 @@ def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
 
 @register
 class Embeddings(Savable, keras.layers.Layer):
-    """Sum of word, segment and position embeddings, normalised (the paper, figure 2).
+    """Sum of word, segment and position embeddings, normalized (the paper, figure 2).
 
     Original: embedding_lookup and embedding_postprocessor. With `gather_token_types` segment
     embeddings are looked up by a gather, not by a product with one-hot ids.

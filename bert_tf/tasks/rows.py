@@ -17,7 +17,7 @@ from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.arguments import TABLE, check_order, is_missing, plain, received, whole
 from bert_tf.tasks.class_weights import parse_weight
 
-SEVERAL = "For several classes of a text, give for_classification multi_label=True"
+SEVERAL = "If a text can have several classes, give for_classification multi_label=True"
 _CLASSES = f"Give the number of each example's class. {SEVERAL}"
 _COLUMN = "a list, an array or a column"
 _Lists = tuple[list[Any], list[Any], list[float] | None]
@@ -90,8 +90,8 @@ def read_rows(
             if y is not None or weights is not None:
                 name = "sample_weight" if y is None else labels
                 raise UserError(
-                    f"{name} must not be given with a tf.data.Dataset or an iterator: give it in"
-                    " their rows, (input, label, weight)"
+                    f"{name} must not be given with a tf.data.Dataset or an iterator: put it in"
+                    " the rows, (input, label, weight)"
                 )
             x, y, weights = _of_rows(x, inputs)
     if y is None and needs_labels:

@@ -104,7 +104,7 @@ def _check_folds(
                 raise UserError(
                     f"--folds={len(folds)} must leave examples of every class to train on; all"
                     f" {len(there)} examples of {quoted(label)}"
-                    f" {of_group if one else 'are in one fold'}. Add others of that class"
+                    f" {of_group if one else 'are in one fold'}. Add other examples of that class"
                 )
 
 
@@ -129,7 +129,7 @@ def read_sets(
     if dev_set is not None:
         raise UserError(
             f"--dev_fraction={fraction} is for data without a dev set, but there is {dev_set}."
-            " Leave --dev_fraction out to evaluate on that, or move it away"
+            " Leave --dev_fraction out to evaluate on that set, or move the set away"
         )
     (whole,) = read("train")
     keys = [task.key(example) for example in whole.examples]

@@ -152,7 +152,9 @@ def vocabulary_in(folder: str) -> str | None:
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
     """
-    remedy = "Name the model's with --vocab_file (load: vocab_file=), or move the others away"
+    remedy = (
+        "Name the model's vocabulary with --vocab_file (load: vocab_file=), or move the others away"
+    )
     path = storage.only_file(folder, VOCABULARY_FILES, remedy)
     if path and vocabulary_name(path) == BYTE_PAIRS:
         beside = storage.first_file(folder, [MERGES, TOKENIZER_FILE])

@@ -81,8 +81,8 @@ WORKERS = {"worker": ["a:1", "b:2"]}
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "it lists no machine"),
-        ('{"cluster": {}, "task": {"type": "worker", "index": 0}}', "it lists no machine"),
+        ("{}", "TF_CONFIG lists no machine"),
+        ('{"cluster": {}, "task": {"type": "worker", "index": 0}}', "TF_CONFIG lists no machine"),
         ("{bad", "Expecting property name"),
         (json.dumps({"cluster": WORKERS}), "you must also specify `task_type`"),
         (json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 2}}), "exceeds the"),

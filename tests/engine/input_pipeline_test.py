@@ -301,7 +301,7 @@ def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
     error = tf.errors.DataLossError(None, None, "corrupted record at 5")
     problem = record_checks.explain(error, files, SCHEMA)
     assert isinstance(problem, OSError)
-    assert "record at 5), but when read again, all 5 record files are sound" in str(problem)
+    assert "record at 5), but all 5 record files were sound when read again: " in str(problem)
     error = tf.errors.ResourceExhaustedError(None, None, "no memory")
     assert record_checks.explain(error, ["/a"], SCHEMA) is error
 

@@ -174,7 +174,7 @@ def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
             return {"x": tf.identity(features["x"])}
 
     batches = tf.data.Dataset.from_tensors({"x": np.int32([0])})
-    message = "a step of 2 inputs and 0 variables to a program of 1 parameters: it has made a const"
+    message = "a step of 2 inputs and 0 variables to a program of 1 parameters: TensorFlow made a"
     for step in (one_of, checked):
         with pytest.raises(RuntimeError, match=message):
             PredictionLoop(strategy, step).run(iter(batches), 1, lambda _: None)

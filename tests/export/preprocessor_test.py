@@ -174,7 +174,7 @@ def test_pairs_of_different_numbers_are_refused(preprocessor):
 
 def test_what_no_preprocessor_can_be_made_of(folder, tmp_path):
     pieces, found = byte_pairs(tmp_path), word_pieces_with_a_word_to_find(tmp_path)
-    length = "With a tokenizer max_seq_length must be given, the length of each sequence: at"
+    length = "With a tokenizer, also give max_seq_length, the length of each sequence: at"
     for arguments, message in (
         (
             (pieces, 9, True),

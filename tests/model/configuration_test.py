@@ -228,7 +228,7 @@ def test_a_config_json_of_hugging_face_is_refused(tmp_path, key, read):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"vocab_size": 97, "hidden_act": "gelu", key: "4.8.2"}))
     assert refusal(read, str(path)) == (
-        f"{path}: this is a config.json of Hugging Face's, since it has '{key}'; its values mean"
-        " something else in a bert_config.json (`gelu` is a different function). Convert it with"
+        f"{path}: this is Hugging Face's config.json: it has '{key}'; its values mean something"
+        " else in a bert_config.json (`gelu` is a different function). Convert it with"
         " `python -m tools.convert_checkpoint`; check --bert_config_file"
     )

@@ -272,8 +272,8 @@ def test_other_parts_are_left_out_with_a_warning(tmp_path, caplog):
     prefix = _saved(tmp_path, decoder=_dense(3), encoder=_dense(5))
     assert_same_arrays(CheckpointReader(prefix).read_weights(), _weights())
     unused = "'decoder/bias', 'decoder/kernel', 'encoder/bias', 'encoder/kernel'"
-    known = f"--init_checkpoint={prefix}: not used, since they belong to no known part: "
-    assert known + unused in caplog.text
+    why = "not used, because no known part of a model has these variables"
+    assert f"--init_checkpoint={prefix}: {why}: {unused}" in caplog.text
 
 
 def test_sizes_that_differ_from_the_configuration_are_refused(tmp_path):

@@ -82,7 +82,7 @@ def test_pairs_and_classes_that_are_collected():
 
 CLASSES = ["bad", "good"]
 ALONE = tf.data.Dataset.from_tensor_slices(TEXTS)
-SEVERAL, MULTI_LABEL = "For several classes of a text", "for_classification multi_label=True"
+SEVERAL, MULTI_LABEL = "If a text can have several classes", "for_classification multi_label=True"
 BAD = {
     "length": (TEXTS, NAMES[:2], "labels must have one value for each of texts: there are 3 texts"),
     "empty": ([], [], "texts must have at least one example; there is none"),
@@ -92,7 +92,7 @@ BAD = {
     "negative": (TEXTS, [0, 1, -1], "labels[2] must be one of 'bad', 'good', or a number from 0"),
     "None": (TEXTS, ["good", None, "bad"], "labels[1] is missing (None). Leave out the examples"),
     "half": (TEXTS, [0, 0.5, 1], "labels[1] must be a class's name or number; received 0.5 (f"),
-    "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class. For several classes"),
+    "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class. If a text can have"),
     "list for several": (TEXTS, [[1, 0, 1]] * 3, f"{SEVERAL}, give {MULTI_LABEL}"),
     "tuple for several": (TEXTS, [("bad", "good")] * 3, f"{SEVERAL}, give {MULTI_LABEL}"),
     "set for several": (TEXTS, [{"bad"}] * 3, f"{SEVERAL}, give {MULTI_LABEL}"),

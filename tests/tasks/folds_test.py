@@ -132,7 +132,7 @@ BAD = [
     (
         keys_of({"a": 9, "b": 4}, lambda i: f"g{i % 4}" if i < 9 else "g7"),
         "--folds=3 must leave examples of every class to train on; all 4 examples of 'b' are in one"
-        " group. Add others of that class",
+        " group. Add other examples of that class",
     ),
     (
         [FoldKey(("a", "b") if i < 2 else ("b",), f"{i}") for i in range(9)],
@@ -144,7 +144,7 @@ BAD = [
     ),
     (
         [*keys_of({"a": 9}), *[FoldKey(("b",), "b")] * 4],
-        "all 4 examples of 'b' have the same text. Add others of that class",
+        "all 4 examples of 'b' have the same text. Add other examples of that class",
     ),
 ]
 

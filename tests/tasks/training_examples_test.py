@@ -134,7 +134,7 @@ def test_other_tasks(tmp_path, name):
     (tmp_path / dev_file).write_text(text)
     assert refusal(read_sets, task, ["eval"]) == (
         f"--dev_fraction=0.2 is for data without a dev set, but there is {tmp_path}/{dev_file}."
-        " Leave --dev_fraction out to evaluate on that, or move it away"
+        " Leave --dev_fraction out to evaluate on that set, or move the set away"
     )
 
 

@@ -126,7 +126,7 @@ def without_places(
     kept = {name: v for name, v in variables.items() if not name.startswith(omitted)}
     if len(kept) < len(variables):
         left = sorted(set(variables).difference(kept))
-        logging.warning("%s: DistilBERT has no %s: omitted", path, listed(left))
+        logging.warning("%s: omitted %s, which DistilBERT does not have", path, listed(left))
     types = kept.pop(_TYPES, None)
     if types is not None and _POSITIONS in kept and types.any():
         kept[_POSITIONS] = kept[_POSITIONS] + types[0]

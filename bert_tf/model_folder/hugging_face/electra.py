@@ -51,8 +51,8 @@ def check_task(task: str, path: str) -> None:
     if task in ("ForSequenceClassification", "ForMultipleChoice"):
         raise UserError(
             f"{path} cannot be converted: {CLASS_NAME}{task} has a hidden layer before its outputs,"
-            " and a classifier of google-research/electra has none. Of the fine-tuned models only"
-            " taggers and run_squad's with BERT's head can be converted"
+            " which google-research/electra's classifiers do not have. Of the fine-tuned models"
+            " only taggers and run_squad's with BERT's head can be converted"
         )
 
 

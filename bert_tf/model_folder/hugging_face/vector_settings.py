@@ -247,8 +247,8 @@ def _modules(folder: str) -> dict[str, str]:
     types = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
     kinds = [kind.rpartition(".")[-1] for kind in types]
     remedy = (
-        "To load the model without the others, delete the file. Its vectors will then differ from"
-        " sentence-transformers'"
+        "To load the model without these modules, delete the file. The model's vectors will then"
+        " differ from sentence-transformers'"
     )
     pairs = zip(types, kinds, strict=True)
     others = [

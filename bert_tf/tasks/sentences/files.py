@@ -100,7 +100,8 @@ class SentenceFiles(TaskFiles, SentenceTask):
         sets.append(Queries("queries", queries))
         if own := sum(number >= 0 for number in found.itself):
             logging.info(
-                "%d of %d queries have the _id of a text in the corpus; no query finds itself",
+                "%d of %d queries have the _id of a text in the corpus; a query's own text never"
+                " counts as found",
                 *(own, len(queries)),
             )
         corpus = Corpus("corpus", texts, queries=sets[-1])

@@ -150,7 +150,7 @@ def read_teacher(
 ) -> SentenceModel:
     files = checked_teacher_files(settings, start.config, start.tokenizer)
     check_mean_vectors(files.home)
-    check_hidden_sizes(start.config, files.config, "Choose another teacher")
+    check_hidden_sizes(start.config, files.config, "Choose a different teacher")
     options = model_options(settings, strategy) | {"recompute_activations": False}
     build = functools.partial(SentenceModel, files.config, **options)
     return load_teacher(build, files, strategy, unneeded=["bert/pooler/"])[0]

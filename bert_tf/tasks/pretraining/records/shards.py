@@ -258,8 +258,8 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
     for name in sorted({*values, *earlier}):
         if values.get(name) != earlier.get(name):
             raise UserError(
-                f"{path}: these shards were begun with --{name}={quoted(earlier.get(name))}, and"
-                f" now it is {quoted(values.get(name))}. Choose a different --output_file, or"
+                f"{path}: these shards were begun with --{name}={quoted(earlier.get(name))}, but"
+                f" --{name} is now {quoted(values.get(name))}. Choose a different --output_file, or"
                 " delete this file and any shards next to it"
             )
 

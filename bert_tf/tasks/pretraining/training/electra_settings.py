@@ -84,7 +84,8 @@ class ElectraSettings(PretrainingSettings):
     )
     untied_generator: bool = Group.MODEL.setting(
         True,
-        help="Give the generator its own layers. --nountied_generator: it is the discriminator.",
+        help="Give the generator its own layers. --nountied_generator: the generator is the"
+        " discriminator itself.",
         needs=_HAS_GENERATOR,
         excludes=["generator_hidden_size", "generator_layers", "untied_generator_embeddings"],
         because="a tied generator is the discriminator itself",

@@ -162,7 +162,7 @@ class FittingRecords:
         if both:
             logging.warning(
                 "The model is evaluated on records that it is trained on (%s%s), so the results do"
-                " not tell how well it does on other text. Name held-out records with"
+                " not show how well it does on other text. Name held-out records with"
                 " --eval_input_file",
                 *(both[0], ", ..." * (len(both) > 1)),
             )

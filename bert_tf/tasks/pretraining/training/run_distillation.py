@@ -103,9 +103,9 @@ def _copied_layers(
     both = (config, teacher_config)
     if len({BertConfig if type(x) is DistilBertConfig else type(x) for x in both}) > 1:
         raise UserError(
-            "The student can begin with the teacher's weights only if both are models of one kind"
-            f" (DistilBERT is BERT): --bert_config_file describes {config.NAME}, and the teacher"
-            f" is {teacher_config.NAME}. {distillation.OTHER_WEIGHTS}"
+            "The student can begin with the teacher's weights only if both are models of the same"
+            f" kind (a DistilBERT counts as BERT): --bert_config_file describes {config.NAME}, and"
+            f" the teacher is {teacher_config.NAME}. {distillation.OTHER_WEIGHTS}"
         )
     heads, teacher_heads = (x.num_attention_heads for x in both)
     if heads != teacher_heads:

@@ -60,7 +60,7 @@ def test_shards_are_those_of_the_program(text, tmp_path):
     os.utime(kept, (1, 1))
     assert make(text, tmp_path / "expected") == expected
     assert kept.stat().st_mtime == 1
-    with pytest.raises(UserError, match="begun with --dupe_factor=2, and now it is 3"):
+    with pytest.raises(UserError, match="begun with --dupe_factor=2, but --dupe_factor is now 3"):
         make(text, tmp_path / "expected", dupe_factor=3)
 
 

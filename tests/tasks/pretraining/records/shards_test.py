@@ -84,14 +84,22 @@ def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
     create_shards(settings(text, output))
     expected = contents(output)
     for more, message in (
-        ({"max_seq_length": 25}, "begun with --max_seq_length=24, and now it is 25. C"),
-        ({"num_shards": 6}, "with --num_shards=5, and now it is 6"),
-        ({"do_whole_word_mask": True}, "with --do_whole_word_mask=False, and now it is True"),
+        (
+            {"max_seq_length": 25},
+            "begun with --max_seq_length=24, but --max_seq_length is now 25. C",
+        ),
+        ({"num_shards": 6}, "with --num_shards=5, but --num_shards is now 6"),
+        (
+            {"do_whole_word_mask": True},
+            "with --do_whole_word_mask=False, but --do_whole_word_mask is now True",
+        ),
     ):
         refuses(message, create_shards, settings(text, output, **more))
     with open(text / "b" / "y.txt", "a") as file:
         file.write("\nthe moon")
-    with pytest.raises(UserError, match="with --input_file='3 files, .*, and now it is '3 f"):
+    with pytest.raises(
+        UserError, match="with --input_file='3 files, .*, but --input_file is now '3 f"
+    ):
         create_shards(settings(text, output))
     (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
     with open(tmp_path / "vocab.txt", "a") as file:
@@ -122,7 +130,9 @@ def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):
     create_shards(settings(text, output, **more))
     merges = (tmp_path / "merges.txt").read_text().splitlines()
     (tmp_path / "merges.txt").write_text("\n".join(merges[:-1]) + "\n")
-    with pytest.raises(UserError, match="with --vocab_file='sha256 .*, and now it is 'sha256"):
+    with pytest.raises(
+        UserError, match="with --vocab_file='sha256 .*, but --vocab_file is now 'sha256"
+    ):
         create_shards(settings(text, output, **more))
     assert contents(output) == expected
 
