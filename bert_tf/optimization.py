@@ -311,7 +311,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     @weight_decay.setter
     def weight_decay(self, value: float | None) -> None:
         if value is not None:
-            raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
+            raise UserError(
+                "weight_decay would make Keras decay the weights a second time; give"
+                " weight_decay_rate instead"
+            )
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
         """Excludes more variables, given directly or by regular expressions; see Keras."""

@@ -405,7 +405,7 @@ def test_numbers_that_train_nothing_are_refused():
             (with_factor, (x,), f"finite numbers of at least 0; the one for 'bert/' is {x}")
             for x in (-0.5, float("nan"), float("inf"))
         ),
-        (lambda rate: ADAM(1e-3, weight_decay=rate), (0.0,), "weight_decay is Keras's second deca"),
+        (lambda rate: ADAM(1e-3, weight_decay=rate), (0.0,), "would make Keras decay the weights"),
         (lambda rate: setattr(ADAM(1e-3), "weight_decay", rate), (0.1,), "give weight_decay_rate"),
         (LAMB_OF, ({"learning_rate": 1, "weight_decay": 0.1},), "give weight_decay_rate instead"),
     ):

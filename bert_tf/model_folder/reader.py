@@ -334,7 +334,7 @@ def config_of_weights(checkpoint: checkpoints.CheckpointReader, place: str) -> B
     }
     if missing := sorted({name for name, _ in dimensions.values()} - shapes.keys()):
         raise UserError(
-            f"{place} must have a BERT, an ALBERT or an ELECTRA; it lacks {listed(missing)}"
+            f"{place} must be a checkpoint of BERT, ALBERT or ELECTRA; it lacks {listed(missing)}"
         )
     sizes = {key: shapes[name][axis] for key, (name, axis) in dimensions.items()} | sizes
     if kind is not AlbertConfig:
@@ -342,8 +342,9 @@ def config_of_weights(checkpoint: checkpoints.CheckpointReader, place: str) -> B
         sizes["num_hidden_layers"] = len({name.split("/")[2] for name in names})
     elif "num_hidden_layers" not in sizes:
         raise UserError(
-            f"{place} has an ALBERT whose layers share their weights, so the number of layers is"
-            " not in it. Write an albert_config.json beside it, or give --bert_config_file"
+            f"{place} has an ALBERT whose layers share their weights, so the checkpoint does"
+            " not say how many layers it has. Write an albert_config.json beside it, or give"
+            " --bert_config_file"
         )
     else:
         sizes["num_hidden_groups"] = sizes["num_hidden_layers"]

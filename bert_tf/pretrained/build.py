@@ -184,8 +184,8 @@ def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
 def _warn() -> None:
     # Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
     logging.warning(
-        'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
-        ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
+        'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar'
+        ' processor float32 was 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
     )
 
 

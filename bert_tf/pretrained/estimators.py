@@ -86,7 +86,8 @@ class TextEstimator(BaseEstimator):
         elif _num_texts(X) != self.n_features_in_:
             raise ValueError(
                 f"X has {_num_texts(X)} features, but {type(self).__name__} is expecting"
-                f" {self.n_features_in_} features as input: a text each, or a pair of texts"
+                f" {self.n_features_in_} features as input: one text or a pair of texts"
+                " per row"
             )
         outputs: NDArray[np.float64] = self.model_.predict(_texts(X))
         return outputs

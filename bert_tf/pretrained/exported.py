@@ -166,8 +166,8 @@ class ExportedModel(Classify, AnswerQuestions, Tag, Encode):
 def _needs_tensorflow(name: str) -> Callable[..., Any]:
     def method(self: ExportedModel, *unused: Any, **options: Any) -> Any:
         raise UserError(
-            f"{name} needs the model with its weights; {self._folder.path} is an exported one,"
-            " which only answers. Load the folder that it was exported from, with TensorFlow"
+            f"{name} needs the model with its weights; {self._folder.path} is an exported model,"
+            " which can only answer. Load the folder that it was exported from, with TensorFlow"
         )
 
     return method
@@ -296,4 +296,4 @@ def _held(
 
 
 def _missing(folder: str, name: str) -> Any:
-    raise UserError(f"{folder} is an exported model, which does not give the weight {name}")
+    raise UserError(f"{folder} is an exported model, which has no weight {name}")

@@ -17,7 +17,7 @@ from bert_tf.errors import UserError
 
 _NOT_INSTALLED = (
     'TensorFlow is not installed. Install the build for this machine: `pip install -e ".[cpu]"`'
-    ' beside setup.py, or ".[gpu]", or on a Cloud TPU machine ".[pjrt]"'
+    ' in the folder of setup.py, or ".[gpu]", or on a Cloud TPU machine ".[pjrt]"'
 )
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: warnings and errors
 # TensorFlow 2.21 logs while its libraries load, before it has read the level: that it uses oneDNN

@@ -31,7 +31,7 @@ class ClassWeightSettings(Settings):
         None,
         help="Weights of the classes in training: `balanced` (examples / (classes * examples of the"
         " class), so that all classes count the same), a number for each class in the order of the"
-        " labels, or LABEL:NUMBER for some of them; the others count 1.",
+        " labels, or LABEL:NUMBER for some of them; the others have weight 1.",
     )
 
 

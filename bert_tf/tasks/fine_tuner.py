@@ -118,8 +118,8 @@ class FineTuner:
         finds_threshold = getattr(settings, "find_threshold", False)
         if finds_threshold and not self._keeps_best and self.run.best.prefix():
             raise UserError(
-                f"--find_threshold needs --keep_best here: {settings.output_dir} is loaded with"
-                f" its best checkpoint. Add --keep_best, or delete {self.run.best.folder}"
+                f"--find_threshold needs --keep_best here: {settings.output_dir} would be loaded"
+                f" from its best checkpoint. Add --keep_best, or delete {self.run.best.folder}"
             )
         if self.run.checkpoints.latest():
             return

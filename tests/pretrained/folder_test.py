@@ -311,8 +311,8 @@ def test_pairs_need_an_embedding_of_the_second_segment(tmp_path):
     model = bert_tf.load(source)
     assert model.encode(["a", "b c"]).shape == (2, 6)
     told = refusal(model.encode, ["a", ("a", "b")])
-    assert re.search("hf takes no pairs of texts: .* segment 1, .* is 1. Give", told)
-    assert "hf takes no pairs of texts" in refusal(model.attention, ("a", "b"))
+    assert re.search("hf does not take pairs of texts: .* segment 1, .* is 1. Give", told)
+    assert "hf does not take pairs of texts" in refusal(model.attention, ("a", "b"))
 
 
 def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path):

@@ -62,8 +62,8 @@ def test_slow_bfloat16_is_warned_of_once(set_cpu, caplog):
         assert build.answering_dtype("auto") == build.answering_dtype("float32")
     (message,) = caplog.messages
     assert message == (
-        'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
-        ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
+        'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar'
+        ' processor float32 was 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
     )
 
 

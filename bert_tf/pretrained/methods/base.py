@@ -88,8 +88,8 @@ class LoadedModel:
         segment = max(max(row["segment_ids"]) for row in rows)
         if segment >= self._folder.config.type_vocab_size:
             raise UserError(
-                f"{self._folder.path} takes no pairs of texts: the vocabulary gives the second text"
-                f" the segment {segment}, and type_vocab_size of the model's configuration is"
+                f"{self._folder.path} does not take pairs of texts: the vocabulary gives the second"
+                f" text the segment {segment}, and type_vocab_size of the model's configuration is"
                 f" {self._folder.config.type_vocab_size}. Give single texts, or a model for pairs"
             )
         if name not in self._forwards:

@@ -14,7 +14,7 @@ NOT_GIVEN = "other than None"  # in absl's message on a required flag
 _WIDTH = 80
 _LONG = 45  # choices with more characters than this are listed below the flag, not beside it
 _OTHER = "Flags"  # heading of flags that do not come from settings
-_HEADER = "Flags are written --name=value, or --name and --noname if true or false."
+_HEADER = "Flags are written --name=value, or, for true/false flags, --name and --noname."
 _FOOTER = """\
 --flagfile=FILE reads flags from a file, one on each line. --verbosity=1 logs
 everything, with TensorFlow's messages and tracebacks. --helpfull also lists the

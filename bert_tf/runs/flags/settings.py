@@ -356,10 +356,10 @@ class DeviceSettings(Settings):
         excludes="tpu",
     )
     tpu_zone: str | None = Group.DEVICES.setting(
-        None, help="Zone of a TPU node: not read. Google ended TPU nodes in April 2025."
+        None, help="Zone of a TPU node: ignored. Google ended TPU nodes in April 2025."
     )
     gcp_project: str | None = Group.DEVICES.setting(
-        None, help="Project of a TPU node: not read. Google ended TPU nodes in April 2025."
+        None, help="Project of a TPU node: ignored. Google ended TPU nodes in April 2025."
     )
     master: str | None = Group.DEVICES.setting(
         None,

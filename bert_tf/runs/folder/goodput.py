@@ -219,7 +219,7 @@ class Goodput:
 
     def _start_over(self, why: str) -> None:
         logging.warning(
-            "%s. It is set aside as %s.old; the time is counted from zero", why, self._path
+            "%s. The file is renamed to %s.old; the time is counted from zero", why, self._path
         )
         with self._ignored():
             tf.io.gfile.rename(self._path, f"{self._path}.old", overwrite=True)

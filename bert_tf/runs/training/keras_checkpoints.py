@@ -98,7 +98,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         logging.info("Training continues from step %d of %d", step, last)
         if step >= last:
             logging.warning(
-                "Nothing to train: %s is at step %d of %d already. Raise epochs to continue, or"
+                "Nothing to train: %s is already at step %d of %d. Raise epochs to continue, or"
                 " choose another output_dir to start over",
                 *(self._checkpoints.prefix(step), step, last),
             )

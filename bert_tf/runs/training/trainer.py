@@ -210,7 +210,8 @@ class Trainer:
         total = sum(phase.num_steps for phase in phases)
         if profiled and not self.global_step <= profiled.start < total:
             logging.warning(
-                "--profile_steps=%s: there will be no trace: the steps to come are %d to %d",
+                "--profile_steps=%s: no trace will be written, because the remaining steps are %d"
+                " to %d",
                 *(settings.profile_steps, self.global_step, total - 1),
             )
         return Plan(
@@ -254,7 +255,7 @@ class Trainer:
         ):
             return False
         logging.warning(
-            "Nothing to train: %s is at step %d of %d already%s. Raise %s to continue%s, or choose"
+            "Nothing to train: %s is already at step %d of %d%s. Raise %s to continue%s, or choose"
             " another --output_dir to start over, with other data or flags.",
             self._resumed_from or "the model",
             self.global_step,

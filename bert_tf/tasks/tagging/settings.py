@@ -55,7 +55,7 @@ class TaggingOptions(ClassWeightSettings, EvaluationOptions):
         "class_weights",
         help="Weights of the tags in training: `balanced` (words / (tags * words with the tag), so"
         " that all tags count the same), a number for each tag in the order of the labels, or"
-        " TAG:NUMBER for some of them; the others count 1.",
+        " TAG:NUMBER for some of them; the others have weight 1.",
     )
     feature_based: bool = Group.MODEL.setting(
         False, help="Freeze BERT and train a two-layer BiLSTM on the vectors of --feature_layers."

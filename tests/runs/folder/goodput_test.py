@@ -170,7 +170,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damaged, why):
     Start(tmp_path, time).goodput.restored(0, None)
     assert (tmp_path / "goodput.json.old").read_text() == damaged
     assert len(warnings) == 1 and why in warnings[0]
-    assert warnings[0].endswith(f"It is set aside as {path}.old; the time is counted from zero")
+    assert warnings[0].endswith(f"The file is renamed to {path}.old; the time is counted from zero")
     assert goodput.read(str(tmp_path)).first_start == time.now
 
 
@@ -233,7 +233,7 @@ def test_a_disk_that_fails_stops_nothing(tmp_path, time, warnings, monkeypatch):
         message = "goodput.json cannot be read .no response.; only"
         refuses(message, goodput.read, str(tmp_path))
         Start(tmp_path, time)
-    aside = f"It is set aside as {path}.old; the time is counted from zero"
+    aside = f"The file is renamed to {path}.old; the time is counted from zero"
     (warning,) = warnings
     assert f"{path} cannot be read (no response); only runs should write this file" in warning
     assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text

@@ -133,7 +133,7 @@ def test_nothing_is_left_to_train(straight, first_weights, features, warnings):
     expected, folder = straight
     model = new_model(first_weights)
     assert fit(model, features, CheckpointCallback(str(folder))) == []
-    assert "model.ckpt-6 is at step 6 of 6 already. Raise epochs to continue" in warnings[-1]
+    assert "model.ckpt-6 is already at step 6 of 6. Raise epochs to continue" in warnings[-1]
     assert_same_arrays(state(model), state(expected))
 
 

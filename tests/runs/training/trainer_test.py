@@ -139,7 +139,7 @@ def test_a_run_that_is_done_trains_and_writes_nothing(files, tmp_path, caplog, m
     again.run.save(again.values(), 6, lambda prefix: None)  # as an interrupt at once would
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
     assert (
-        "Nothing to train: {out}/model.ckpt-6 is at step 6 of 6 already. Raise --num_laps to"
+        "Nothing to train: {out}/model.ckpt-6 is already at step 6 of 6. Raise --num_laps to"
         " continue, or choose another --output_dir to start over, with other data or flags"
     ) in caplog.text.replace(str(out), "{out}")
 

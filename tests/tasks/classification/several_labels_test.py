@@ -332,7 +332,8 @@ def test_the_threshold_is_that_of_the_final_weights(tmp_path, best):
     )
     if best:
         message = (
-            "--find_threshold needs --keep_best here: .*/out is loaded with its best checkpoint"
+            "--find_threshold needs --keep_best here: .*/out would be loaded from its best"
+            " checkpoint"
         )
         with pytest.raises(UserError, match=message):
             again = {"do_eval": True, "find_threshold": True, "max_seq_length": 8}
