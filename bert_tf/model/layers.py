@@ -203,7 +203,7 @@ def answers_in_bfloat16(dtype: tf.DType | str) -> bool:
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Returns bfloat16 `x` with its last axis normalized, by one kernel."""
-    # TensorFlow's graph optimiser also makes this operation from others, if shapes are static.
+    # TensorFlow's graph optimizer also makes this operation from others, if shapes are static.
     operation = tf.compat.v1.get_default_graph().create_op(
         "_MklLayerNorm",
         [x, *(tf.cast(tf.convert_to_tensor(y), x.dtype) for y in (gamma, beta))],

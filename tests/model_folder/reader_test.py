@@ -50,8 +50,9 @@ def test_of_two_files_neither_is_chosen(tmp_path):
         checkpoints.write(str(folder / "model.ckpt-3"), {"x": np.zeros(1, np.float32)})
         told = refusal(getattr, ModelFiles(str(folder), "init_checkpoint"), argument)
         listed = ", ".join(map(repr, names))
+        kind = "vocabulary" if argument == "vocab_file" else "configuration"
         assert told.startswith(
-            f"{folder} has {listed}, but only one of them can be read. Name the model's with "
+            f"{folder} has {listed}, but only one of them can be read. Name the model's {kind} with"
         )
         chosen = str(folder / names[-1])
         files = ModelFiles(str(folder), "init_checkpoint", **{argument: chosen})
