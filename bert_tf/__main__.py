@@ -1,7 +1,7 @@
-"""`python -m bert_tf` lists the programs and tools; the command `run_squad.py` calls `run_squad`.
+"""`python -m bert_tf` lists the programs and tools; pip's command `run_squad.py` starts here.
 
-pip makes such a command for each program. Unlike a plain script, the command also starts in an
-environment whose path has a space.
+pip makes a command for each program. Unlike a plain script, it also starts in an environment whose
+path has a space.
 """
 
 import ast

@@ -162,7 +162,7 @@ class BertModel(Savable, keras.Model):
         policy = dtype_policy(dtype)
         super().__init__(name=name or config.scope, dtype=policy)
         self.config = copy.deepcopy(config)
-        # As in each model's original, because the kind of look-up changes the gradient's norm.
+        # Token types are looked up as in each original: the method changes the gradient's norm.
         gather_token_types = isinstance(config, AlbertConfig) and not use_one_hot_embeddings
         self.embeddings = embeddings or Embeddings(
             self.config, use_one_hot_embeddings, policy, gather_token_types

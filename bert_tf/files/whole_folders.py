@@ -30,10 +30,9 @@ def whole_folder(
 ) -> Iterator[str]:
     """Yields the name of a temporary folder, which is renamed to `path` at the end of the block.
 
-    An earlier folder of this kind is replaced; a folder with any other content is refused. After an
-    error the earlier folder is unchanged, or kept under a different name, which the message gives.
-    Every folder of this kind has the file `marker`, and may only contain `names`; `what` is the
-    kind, for messages.
+    An earlier folder with the file `marker` and only `names` in it is replaced; a folder with any
+    other content is refused. After an error the earlier folder is unchanged, or kept under a
+    different name, which the message gives. `what` describes such a folder in messages.
     """
     place = f"--{flag}={path}"
     explained = functools.partial(storage.write_errors, path, place)

@@ -49,7 +49,7 @@ def attend(
     dropout_prob: float,
     seed: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns the context, float [B, N, S, D]: the product of dropped probabilities and values.
+    """Returns the context, float [B, N, S, D]: the probabilities after dropout times `value`.
 
     The gradient equals TensorFlow's, but reads less memory on a TPU: it keeps the probabilities in
     the dtype of `value`, not in float32; it computes the gradient of the scores once, for two

@@ -133,7 +133,7 @@ class BertConfig:
     def check_heads(self) -> None:
         """Raises UserError if the attention heads do not divide the hidden size.
 
-        The constructor accepts such sizes, as the original's does; a model and a file do not.
+        Like the original's, the constructor accepts such sizes; `BertModel` and `from_dict` do not.
         """
         if self.hidden_size % self.num_attention_heads:
             raise UserError(

@@ -36,7 +36,7 @@ MASKED_SCORE = -10000.0  # the original's attention_layer adds this where the ma
 
 
 def attention_within_sequences(sequence_numbers: tf.Tensor) -> tf.Tensor:
-    """Returns the mask of packed rows, int32 [B, S, S], by their tokens' sequence numbers.
+    """Returns the mask of packed rows, int32 [B, S, S], from the tokens' sequence numbers.
 
     A token attends to the tokens of the same sequence (https://arxiv.org/abs/2107.02027, 3.2.2).
     `sequence_numbers` are int32 [B, S], from 1; 0 for padding.

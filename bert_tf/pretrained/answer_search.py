@@ -54,7 +54,7 @@ class Search(abc.ABC):
 
 
 class RunSquadSearch(Search):
-    """Searches as run_squad does, on padded rows, because padding can be among its n best."""
+    """Searches as run_squad does: rows are padded, because its n best may include padding."""
 
     def _cut(self, query: list[int], max_seq_length: int) -> None:
         tokenizer, settings = self._tokenizer, self._settings

@@ -111,7 +111,7 @@ def choose_weights(
 
 
 def weight_of(example: Any) -> float | None:
-    """Returns the weight of an example; a user's own class may lack the field."""
+    """Returns the weight of an example; a user's own example type may lack it."""
     return getattr(example, "weight", None)
 
 

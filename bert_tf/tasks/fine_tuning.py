@@ -110,7 +110,7 @@ def _write_results(tuner: FineTuner, results: Mapping[str, float]) -> Results:
 
 
 def _log_end(task: TaskFiles, results: Mapping[str, float | int] | None) -> None:
-    """Logs the best metric, and which files to read."""
+    """Logs `best_metric`, and which files to read."""
     settings = task.settings
     names = ["eval_results.txt", "errors.tsv"] if results else []
     names += ["predictions.tsv"] if settings.do_predict else []

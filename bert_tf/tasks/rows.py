@@ -45,7 +45,7 @@ class Rows:
         return self.inputs, self.targets
 
     def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> Any:
-        """Returns the argument of the task's `example_set`; training also learns the classes."""
+        """Returns the examples for the task's `example_set`; in training also sets `labels`."""
         raise NotImplementedError
 
     def no_weights(self, weights: Any) -> None:
@@ -59,7 +59,7 @@ class Rows:
         """Raises UserError if the options do not fit the examples."""
 
     def predict(self, model: Any, x: Any, options: dict[str, Any]) -> Any:
-        """Returns a `Pretrained`'s outputs for `predict_options`; see `Pretrained.predict`."""
+        """Returns the result of `Pretrained.predict`, if `predict_options` is not None."""
         raise NotImplementedError
 
     def answers(self, outputs: Any) -> Any:

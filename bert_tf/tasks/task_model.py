@@ -207,7 +207,7 @@ class TaskModel(Savable, keras.Model):
         raise NotImplementedError
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
-        """Returns predictions by name, tensors [B, ...]; `example_weight` is ignored.
+        """Returns predictions by name, tensors [B, ...]; weights do not change them.
 
         Args:
             outputs: what the model returned for these features, without dropout.

@@ -1,8 +1,8 @@
-"""Chooses new vocabulary entries by the counted words of a text, or learns a new vocabulary.
+"""Chooses new vocabulary entries from the word counts of a text, or learns a new vocabulary.
 
 `choose_entries` adds the entries that save a text the most tokens. WordPiece takes the longest
 piece that fits, so a new entry may also change the split of other words, to fewer tokens or to
-more. So savings are measured by splitting the words again. A word's split changes only if the new
+more: savings are measured by splitting the words again. A word's split changes only if the new
 split contains a new entry, or if the word becomes [UNK]. `WordPieceLearner` makes a new vocabulary.
 """
 

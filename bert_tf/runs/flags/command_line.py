@@ -1,4 +1,4 @@
-"""Parses command lines with absl, words absl's errors as `Settings` does, and formats --help."""
+"""Parses command lines with absl, rewords its errors like those of `Settings`, formats --help."""
 
 import re
 import textwrap

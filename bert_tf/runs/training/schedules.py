@@ -92,7 +92,7 @@ class TimeBudget:
         return step + max(1, int(min(left, self._seconds / _LOOPS) / seconds))
 
     def _seconds_per_step(self, step: int, used: float) -> float:
-        """Returns the mean time of a step since the compiled one; 0.0 if not known yet."""
+        """Returns the mean time of a step after the first, which compiles; 0.0 if not known."""
         if len(self._measured) < 2:
             self._measured.append((step, used))
             return 0.0

@@ -95,7 +95,7 @@ class ClassificationModel(TaskModel):
         return loss, self.accuracy(outputs, features)
 
     def accuracy(self, logits: tf.Tensor, features: Features) -> Sums:
-        """Returns the weights of correct and of all examples, float32 []; {} for a regression.
+        """Returns the total weight of right examples and of all, float32 []; {} for a regression.
 
         If a text can have several classes, all of them must be right.
         """

@@ -133,10 +133,10 @@ def write_tables(
     predicted: Sequence[Sequence[str]],
     losses: Sequence[float],
 ) -> None:
-    """Writes NAME.tsv and, if the sentences have tags, the errors and a report.
+    """Writes NAME.tsv and, if the sentences have tags, errors.tsv and eval_report.txt.
 
-    `errors.tsv` has the wrongly tagged sentences, sorted by the largest loss of a word, highest
-    first. If NAME is `predictions`, the files are `test_errors.tsv` and `test_report`.
+    The errors are the wrongly tagged sentences, sorted by the largest loss of a word, highest
+    first. If NAME is `predictions`, the files are test_errors.tsv and test_report.txt.
     """
     known = sentences[0].tags is not None
     stream = iter(losses)
