@@ -162,7 +162,7 @@ def _read(path: str) -> tuple[_Parts | float | None, str | None]:
         parts = content["schedule"]
         return [(int(steps), PolynomialSchedule(**part)) for steps, part in parts], masks
     except (UserError, AttributeError, KeyError, TypeError, ValueError) as error:
-        logging.warning("It is not known whether the learning rate changes: %s: %s", path, error)
+        logging.warning("Cannot tell whether the learning rate changes: %s: %s", path, error)
         return None, _MASKS
 
 

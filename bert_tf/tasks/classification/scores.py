@@ -146,8 +146,8 @@ def check_relevance(
     if not any(gains):
         relevant = f"label {quoted(labels[1])}" if labels else "label above 0"
         raise UserError(
-            f"With --group_column a group of the {purpose} set must have a relevant text, with a"
-            f" {relevant}; there is none in {len(gains)} examples"
+            f"With --group_column at least one group of the {purpose} set must have a relevant"
+            f" text, with a {relevant}; there is none in {len(gains)} examples"
         )
 
 

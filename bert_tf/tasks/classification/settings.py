@@ -98,17 +98,17 @@ class ClassifierSettings(FineTuningFiles, ClassifierOptions):
     )
     label_scale: float = Group.TRAINING.setting(
         1.0,
-        help="Divide the labels of a regression by this number, as ELECTRA does with STS-B's by 5."
+        help="Divide the labels of a regression by this number, as ELECTRA divides STS-B's by 5."
         " Predictions and errors then have this scale; GLUE's submission file does not.",
         above=0.0,
     )
     folds: int = Group.EVALUATION.setting(
         0,
-        help="Cross-validation: divide the training examples into N parts, each class evenly (with"
+        help="Cross-validation: divide the training examples into N parts. Train N times on all"
+        " parts but one, in OUTPUT_DIR/fold-1 and so on, and evaluate on that one. Results are the"
+        " mean and standard deviation over the folds. Each class is divided evenly (with"
         " --multi_label each combination of labels, or, if fewer than N texts have it, its rarest"
-        " label), and N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on,"
-        " and evaluate on that one. Results are the mean and standard deviation over the folds. 0:"
-        " none.",
+        " label). 0: none.",
         at_least=0,
         needs=["do_train", "do_eval"],
         excludes=[

@@ -194,7 +194,7 @@ def test_a_damaged_note_is_told_and_replaced(content, tmp_path, caplog):
     path = tmp_path / FILE_NAME
     path.write_text(content)
     note_schedule(str(tmp_path), OLD, 30)
-    assert f"It is not known whether the learning rate changes: {path}" in caplog.text
+    assert f"Cannot tell whether the learning rate changes: {path}" in caplog.text
     assert json.loads(path.read_text())["schedule"][0][1]["init_lr"] == 5e-4
 
 

@@ -177,7 +177,7 @@ def test_the_dev_fraction_divides_no_group(tmp_path):
         (HEADER + "a,x,no\n ,y,yes\n", {}, "dev.csv, line 3: the line has no group; fill it in"),
         (
             *(HEADER + "a,x,no\nb,y,no\n", {}),
-            "a group of the eval set must have a relevant text, with a label 'yes';"
+            "at least one group of the eval set must have a relevant text, with a label 'yes';"
             " there is none in 2 examples",
         ),
         (
