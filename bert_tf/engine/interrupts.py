@@ -89,7 +89,7 @@ _held: list[KeyboardInterrupt] | None = None
 def hold() -> Iterator[None]:
     """Delays Ctrl-C and SIGTERM to the end of this context, where the first one is raised.
 
-    Steps in a different thread, or with other processes, must finish first; meanwhile `held`
+    So steps in a second thread or with other processes can finish; meanwhile `held`
     returns the interrupt. Ctrl-C after an earlier Ctrl-C or SIGTERM ends the program at once,
     without saving, with a message and `UNSAVED_STATUS`. Inside an outer `hold`, or outside the main
     thread, this does nothing.

@@ -239,7 +239,7 @@ class _GraphTraining(_Graph):
 class _GraphPrediction(_Graph):
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
         super().__init__(strategy)
-        # A tf.function, so that the trace that gives the shapes also runs in the loop.
+        # A tf.function, so that the loop reuses the trace that gives the shapes.
         self._replica_step = tf.function(replica_step, autograph=False)
         # No XLA on a CPU, where it makes prediction take twice as long.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
@@ -289,7 +289,7 @@ class TrainingLoop:
     """Makes training or evaluation steps on batches of one shape; traced once.
 
     `replica_step` returns float32 scalars in any structure. They are averaged over the replicas,
-    which does not change a weighted sum divided by its weights. For `seed` and `compile_on_cpu` see
+    a weighted sum and its weight alike, so ratios are right. For `seed` and `compile_on_cpu` see
     `replicate`.
 
     With `buckets`, each batch is cut to the first length that its `longest` fits in, and the step

@@ -50,12 +50,12 @@ class _Held:
 
 
 class PjrtStrategy:
-    """Stands for a `tf.distribute.Strategy`: one replica on each of JAX's devices.
+    """Stands in for a `tf.distribute.Strategy`: one replica on each JAX device.
 
     Variables stay TensorFlow's, on the CPU. Their values are copied to the devices before a step
     reads them, stay there, and are updated there. `fetch` brings them back. A value that TensorFlow
-    assigns meanwhile replaces the one on the devices. Assigning the very tensor that was read from
-    the variable before goes unnoticed, because its memory is the same.
+    assigns meanwhile replaces the one on the devices. If a tensor that was read from a variable
+    is assigned to it again, this goes unnoticed: the memory is the same.
 
     Args:
         devices: JAX's devices, of all processes, in the order of their replicas. Descriptions of

@@ -1,9 +1,9 @@
 """Inputs of models: their names (`named_inputs`), then their shapes and ranges (`checked_inputs`).
 
-Static shapes and the values of eager tensors are checked at once: `UserError`. In a graph
-`tf.debugging.Assert` checks them and fails with `InvalidArgumentError`. XLA drops assertions, so
-they cost nothing on TPUs, and `jit_compile=True` checks nothing. Inside
-`bounds.inputs_were_checked` graphs do not get assertions.
+Wrong static shapes and eager values raise `UserError` at once. In a graph `tf.debugging.Assert`
+checks the rest and fails with `InvalidArgumentError`. XLA drops assertions, so they cost nothing on
+TPUs, and `jit_compile=True` checks nothing. Inside `bounds.inputs_were_checked` graphs do not get
+assertions.
 """
 
 import inspect
@@ -237,7 +237,7 @@ def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames features to the model's inputs and `label_ids`; refuses other numeric ones."""
+    """Renames features to a model's inputs and `label_ids`; refuses unknown numeric ones."""
     names = [*input_names(model), "label_ids"]
     found: dict[str, Any] = {}
     for name, value in renamed(features, names).items():
@@ -298,7 +298,7 @@ def checked_inputs(
     length = sizes[-1]
     if isinstance(length, int) and not length:
         raise UserError(f"input_ids must have at least one token per row; received {[*ids.shape]}")
-    numbered = "position_ids" in found and length is not None  # the mask numbers sequences
+    numbered = "position_ids" in found and length is not None  # packed: mask has 1, 2, ...
     types = "segment_ids" if "segment_ids" in found else "token_type_ids"
     in_row = (length, "the length of the sequence")
     limits = {

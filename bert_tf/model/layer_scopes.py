@@ -22,7 +22,7 @@ def parse_frozen_layers(
     """Returns a function that says, by a variable's name, whether it is frozen.
 
     `text` is the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
-    widens ALBERT's or ELECTRA's), `pooler`, indices of encoder layers (`3`; in ALBERT of groups),
+    widens ALBERT's or ELECTRA's), `pooler`, indices of encoder layers or ALBERT's groups (`3`),
     ranges of them (`0-5`, both ends included), or `all` for all of BERT, so that only the task's
     head is trained. "" freezes nothing.
     """

@@ -102,8 +102,8 @@ TIED = {
 def reader_of(
     kind: type[BertConfig], **defaults: Any
 ) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    """Returns a function from a `config.json` and its path to a `bert_config.json`'s values."""
-    # `hidden_act` keeps Hugging Face's name. `defaults` are Hugging Face's that differ from ours.
+    """Returns a function (`config.json`, its path) -> the values of a `bert_config.json`."""
+    # `hidden_act` keeps Hugging Face's name. `defaults`: where Hugging Face's differ from ours.
     keys = kind.known_keys()
     return lambda config, _: defaults | {key: config[key] for key in keys if key in config}
 

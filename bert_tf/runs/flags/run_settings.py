@@ -61,6 +61,6 @@ class RunOptions(Settings):
 
     @property
     def profiled(self) -> range:
-        """The steps to trace, from 0."""
+        """Steps to trace, 0-based."""
         found = re.fullmatch("([0-9]{1,9}):([0-9]{1,9})", self.profile_steps or "0:0")
         return range(int(found[1]), int(found[2])) if found else range(0)

@@ -37,7 +37,7 @@ EXPIRES_SECONDS = 30.0  # three beats, because a beat may fail or take long
 SETTLE_SECONDS = 1.0
 TRAINING = "training"
 _OWNER_KEYS = {"id": str, "host": str, "pid": int, "pid_space": str}
-# The rule in the error of a second program, by what it wanted to do.
+# The reason in a second program's error, by what that program does.
 _RULES = {
     TRAINING: "Two runs must not share a directory",
     "evaluating": "Two programs must not write the same results",
@@ -60,7 +60,7 @@ class Heartbeat:
     an exception. In between a thread rewrites the file. Call `check` before writing anything that a
     different run must not overwrite, and `check_beats` now and then.
 
-    `doing`, a key of `_RULES`, says what the run does; `trains` is for `InUseError`.
+    `doing`, a key of `_RULES`, is what the run does; for `trains` see `InUseError`.
     `left_at` is when a killed run last renewed the file, in seconds since 1970; None if the last
     run was not killed.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.input_pipeline import TrainingInput
 
-# A run shorter than a few --iterations_per_loop still logs about this many lines.
+# Even a run shorter than --iterations_per_loop logs about this many lines.
 LOG_LINES = 20
 
 

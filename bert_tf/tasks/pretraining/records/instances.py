@@ -15,7 +15,7 @@ from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP
 from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
-_TAKEN = 1 << 16  # numbers in `Documents.taken` (512 KB) after which its tokens are marked as used
+_TAKEN = 1 << 16  # length of `Documents.taken` (512 KB) at which its tokens are marked as used
 
 # (document, start, end): the document's tokens from `start` to before `end`.
 Part = tuple[Document, int, int]
@@ -178,7 +178,7 @@ class ElectraSegments:
     def _instance(self, document: Document, sentences: range) -> dict[str, list]:
         """Returns the instance of some sentences, cut to fit, and draws the next instance's length.
 
-        As in the original, a short sentence may join the first segment after a longer one did not.
+        As in the original, short sentences may join segment 1 after a longer one joined segment 2.
         """
         limit = (self._target - 3) // 2  # without [CLS] and two [SEP]
         if self._rng.random() < _SINGLE_SEGMENT_PROB:

@@ -1,8 +1,8 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py).
 
-A document's key is its file and its number in the file, or its id in TensorFlow Datasets. Only the
-key, the seed and the number of shards decide a document's place in its shard and, unless it is held
-out, the shard.
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. A
+document's shard, unless it is held out, and its place there depend only on the key, the seed and
+the number of shards.
 """
 
 import collections

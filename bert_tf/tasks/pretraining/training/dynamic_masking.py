@@ -1,6 +1,6 @@
 """Masks drawn during training, in the input pipeline: RoBERTa's (section 4.1) and ELECTRA's.
 
-RoBERTa's masks follow the rules of `masking`, but TensorFlow masks a whole batch. In packed rows
+RoBERTa's masks follow `masking`, but TensorFlow masks a batch at once. In packed rows
 each sequence is masked separately.
 """
 
