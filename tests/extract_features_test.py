@@ -366,7 +366,10 @@ def test_flags_that_do_not_fit(files, tmp_path):
             {"input_file": "no/such", "output_file": "./no/such"},
             "--output_file=./no/such must not be a file of --input_file, which it would replace",
         ),
-        ({"long_text": "mean"}, "--long_text=mean makes the windows of a line one vector, so"),
+        (
+            {"long_text": "mean"},
+            "--long_text=mean combines the windows of a line into one vector, so",
+        ),
         ({"long_text": "max", "outputs": "mean_vector,attention_probs"}, "received 'mean_vector,"),
     ):
         assert message in refusal(extract, files, **{"output_file": tmp_path / "out", **settings})

@@ -14,7 +14,7 @@ STATUSES = (TERMINATED_STATUS, INTERRUPTED_STATUS, UNSAVED_STATUS)
 
 _UNSAVED = (
     b"\nCtrl-C again: ended at once. The steps since the last checkpoint are lost; the same command"
-    b" continues from there.\n"
+    b" continues from that checkpoint.\n"
 )
 
 

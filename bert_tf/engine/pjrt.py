@@ -268,7 +268,7 @@ def connect(
     if cache_dir := cache_dir or (tpu_cache_dir if strategy.on_tpu else None):
         jax.config.update("jax_compilation_cache_dir", cache_dir)
         logging.info("Compiled steps are kept in %s", cache_dir)
-    logging.info("Running by PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
+    logging.info("Running with PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
     return strategy
 
 
@@ -311,10 +311,10 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
     meeting.join(WAIT_SECONDS)
     if meeting.is_alive():
         _lost.append(0.0)
-        missing = "process 0 does not answer" if index else "the other processes did not connect"
+        missing = "process 0 did not answer" if index else "the other processes did not connect"
         raise ConnectionError(
             f"--coordinator={coordinator}: {missing} within {WAIT_SECONDS:g} s. Start the same"
-            " command on every machine, each with its own --process_index, and let the port through"
+            " command on every machine, each with its own --process_index, and open the port in"
             " the firewall"
         )
     for error in problems:

@@ -55,9 +55,9 @@ class ExportSettings(Settings):
     )
     dtype: str = Group.OUTPUT.setting(
         FLOAT32,
-        help="What the exported model computes with. bfloat16 also halves the size of the weights,"
-        " and is fast on CPUs that multiply bfloat16 (amx_bf16, or AMD's avx512_bf16). Outputs are"
-        " float32.",
+        help="Number type in which the exported model computes. bfloat16 halves the size of the"
+        " weights, and is fast on CPUs that multiply bfloat16 (amx_bf16, or AMD's avx512_bf16)."
+        " Outputs are float32.",
         choices=DTYPES,
         needs=("format", SAVED_MODEL),
         because="ONNX Runtime and LiteRT do not have fast bfloat16 on CPUs",
@@ -105,7 +105,7 @@ class ExportSettings(Settings):
         " it prints the correlations with the labels.",
         needs=[("format", ONNX), "text_a_column", "label_column"],
         excludes=["batch_size", "seq_length"],
-        because="the texts are given to bert_tf.load(EXPORT)",
+        because="the tool gives the table's texts to bert_tf.load(EXPORT)",
     )
     text_a_column: str | None = Group.DATA.setting(
         None,

@@ -94,7 +94,7 @@ def test_ctrl_c_after_another_interrupt_ends_the_program_at_once(first, capfd):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 131
     assert capfd.readouterr().err == (
         "\nCtrl-C again: ended at once. The steps since the last checkpoint are lost; the same"
-        " command continues from there.\n"
+        " command continues from that checkpoint.\n"
     )
 
 

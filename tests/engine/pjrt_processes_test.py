@@ -51,7 +51,7 @@ def fail(status):
 
 @pytest.mark.parametrize(
     "index, missing",
-    [(0, "the other processes did not connect"), (3, "process 0 does not answer")],
+    [(0, "the other processes did not connect"), (3, "process 0 did not answer")],
 )
 def test_processes_that_do_not_come_are_told(index, missing, monkeypatch):
     given = []

@@ -32,9 +32,9 @@ class RunOptions(Settings):
     )
     skip_steps_above_norm: float | None = Group.TRAINING.setting(
         None,
-        help="Skip the update of a step if the norm of its gradients is larger, as with a bad"
-        " batch; see gradient_norm in the log. A norm that is not finite still ends the run."
-        " Default: skip none.",
+        help="Skip the update of a step if the norm of its gradients is larger than this, as"
+        " with a bad batch; see gradient_norm in the log. A norm that is not finite still ends the"
+        " run. Default: skip none.",
         above=0.0,
     )
     hang_minutes: float = Group.COMPUTATION.setting(

@@ -84,7 +84,7 @@ def _open_tokenizer(
     config.check_seq_length(settings.max_seq_length)
     if settings.stride is not None and not {*outputs} <= {"mean_vector", "pooled_vector"}:
         raise UserError(
-            f"--long_text={settings.long_text} makes the windows of a line one vector, so"
+            f"--long_text={settings.long_text} combines the windows of a line into one vector, so"
             " --outputs must be mean_vector, pooled_vector or both; received"
             f" {quoted(settings.outputs)}"
         )
