@@ -326,7 +326,7 @@ def test_all_folds_are_checked_before_the_first(reviews, fake_runs):
     refuses(message, validate, reviews, folds=5, weight_column="w")
     rows = [f"{line.split(',')[0]},{int(i < 10)},{i // 10}" for i, line in enumerate(lines)]
     write_lines(reviews, "review,stars,query", *rows)
-    message = r"Fold \d of --folds=4: With --group_column a group of"
+    message = r"Fold \d of --folds=4: With --group_column at least one group of"
     refuses(message, validate, reviews, folds=4, group_column="query", regression=True)
     write_lines(reviews, header, *lines)
     few = {"train_batch_size": 99, "num_train_epochs": 1.0}
