@@ -136,11 +136,9 @@ class TrainingInput:
             return tf.data.Dataset.from_tensor_slices(names).repeat()
         epochs = tf.data.Dataset.range(2**62)
         numbered = tf.data.Dataset.from_tensor_slices((names, np.array(numbers, np.int64)))
-
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            return numbered.map(lambda name, number: (name, epoch, number))
-
-        return epochs.flat_map(plain_function(of_epoch))
+        return epochs.flat_map(
+            lambda epoch: numbered.map(lambda name, number: (name, epoch, number))
+        )
 
     def _records(self, name: tf.Tensor, *numbers: tf.Tensor) -> tf.data.Dataset:
         """Returns a file's records; with `numbers`, each as (record, epoch, file, index)."""
