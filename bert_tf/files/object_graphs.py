@@ -223,12 +223,14 @@ def find_weights(
     _add_heads(graph, encoder, weights)
     logging.info(
         "%s holds a model in the format of %s; the optimizer's variables are left out",
-        *(place, generation.generation),
+        place,
+        generation.generation,
     )
     if others := [graph.paths[x] for x in graph.others({*inside, *weights.values()})]:
         logging.warning(
             "%s: not used, because no known part of a model has these variables: %s",
-            *(place, listed(others)),
+            place,
+            listed(others),
         )
     sizes = {} if is_shared else {"num_hidden_layers": len(numbers)}
     if len(graph.shapes[query]) == 3:

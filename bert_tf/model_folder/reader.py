@@ -142,10 +142,10 @@ class ModelFiles:
     def config_file(self) -> str:
         """The file with the configuration, or a checkpoint's prefix if there is no such file."""
         if not self.is_hugging_face:
-            chosen = f"Name the model's configuration with {self._config_flag}"
-            path = self._config_file or storage.only_file(
-                self.home, CONFIG_FILES, f"{chosen}, or move the other one away"
+            remedy = (
+                f"Name the model's configuration with {self._config_flag}, or move the other away"
             )
+            path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
             if not path and self.checkpoint.sizes is not None:
                 return self.checkpoint.prefix
             return path or self._must_have(CONFIG_FILES, self._config_flag)

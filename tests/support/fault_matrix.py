@@ -24,7 +24,6 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline, interrupts, loops
-from bert_tf.engine.loops import replicate
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_directory, checkpoint_names, checkpoints, whole_files
 from bert_tf.files.whole_folders import whole_folder
@@ -179,7 +178,7 @@ class Matrix:
 
             with (
                 mock.patch.object(input_pipeline.TrainingInput, "__init__", hooked_open),
-                mock.patch.object(loops, "replicate", _replicate_uncompiled),
+                mock.patch.object(loops, "may_compile", lambda strategy: False),
             ):
                 trainer.train(boundary, evaluate)
             hook("at the end")
@@ -290,11 +289,6 @@ class Matrix:
         export()
         assert (output / "a").read_text() == "weights"
         return SAME
-
-
-def _replicate_uncompiled(*arguments) -> Callable:
-    """Returns what `replicate` does, without XLA: a few steps a run do not repay compiling."""
-    return replicate(*arguments[:-1], False)
 
 
 def _unfinish(path: Path) -> None:

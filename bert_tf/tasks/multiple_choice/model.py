@@ -52,7 +52,10 @@ class MultipleChoiceModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean cross entropy and `accuracy`, the share of right choices; float32 []."""
+        """Returns the mean cross entropy and `accuracy`: the weights of right questions and of all.
+
+        Each number is float32 [].
+        """
         weights, label_ids = example_weights(features), features["label_ids"]
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
         right = tf.cast(tf.argmax(outputs, axis=-1, output_type=tf.int32) == label_ids, tf.float32)

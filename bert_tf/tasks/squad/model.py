@@ -105,8 +105,8 @@ class SquadModel(TaskModel):
         """Returns the mean cross entropy of start and end, float32 [], and their accuracies.
 
         All positions compete, including question and padding, as in the original's compute_loss.
-        In a window without the answer, start and end are at [CLS]. The accuracies are the shares of
-        correct starts and of correct ends.
+        In a window without the answer, start and end are at [CLS]. Each accuracy is two float32 []:
+        the weights of the correct examples and of all.
         """
         weights = example_weights(features)
         total = tf.zeros([], tf.float32)

@@ -230,8 +230,8 @@ class TaggingModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
-        The accuracy is the share of words with the correct label.
-        `label_weights` and `example_weight` weight the loss and the accuracy.
+        The accuracy is two float32 []: the weights of the correct words and of all.
+        `label_weights` and `example_weight` weight the loss and both numbers.
         """
         label_ids, weights = features["label_ids"], _word_weights(features)
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
